@@ -95,7 +95,7 @@ def commands() -> str:
         text += f"\n## {' '.join(path)}\n\n{usage(path, command)}{prose(command.help)}"
         text += gap(table(["option", "value", "default", "meaning"], own))
         text += f"\n[Shared](#shared-options): {', '.join(also)}.\n" if also else ""
-    rows = sorted(shared, key=lambda row: row[0].lstrip("`-"))
+    rows = sorted(shared, key=lambda row: (row[0].lstrip("`-"), row))
     return f"{text}\n## Shared options\n\n{table(['option', 'value', 'default', 'meaning'], rows)}"
 
 

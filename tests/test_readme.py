@@ -209,6 +209,15 @@ def test_links_lead_somewhere(one: Page) -> None:
             assert anchor in Page(path).anchors, f"{one.name}: {target}: no such heading"
 
 
+def test_pictures_are_small_and_shown() -> None:
+    """What `docs/make_pictures.py` made."""
+    shown = {(one.path.parent / target).resolve() for one in PAGES for target in one.links()}
+    pictures = sorted((ROOT / "docs" / "pictures").iterdir())
+    assert pictures
+    assert [path.name for path in pictures if path not in shown] == []
+    assert [path.name for path in pictures if path.stat().st_size > 100_000] == []
+
+
 def test_every_page_is_found() -> None:
     """The index links every page."""
     linked = {(INDEX.path.parent / target.partition("#")[0]).resolve() for target in INDEX.links()}

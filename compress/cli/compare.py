@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import Command, ModelName, RunOrModel, bootstrap_option, shared, slice_options, split_option
+from compress.cli.options import (
+    Command,
+    ModelName,
+    RunOrModel,
+    bootstrap_option,
+    shared,
+    slice_options,
+    split_option,
+    threads_option,
+)
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -55,7 +64,7 @@ if TYPE_CHECKING:
     default=None,
     help="Models: device to measure on (default: auto).",
 )
-@click.option("--threads", type=click.IntRange(1, 4096), help="Models: number of CPU threads (default: torch's).")
+@threads_option("Models: number of CPU threads (default: torch's).")
 @shared("data", "runtime", "store")
 def command(
     options: RunOptions,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@shared("recipe", "teacher", "data", "unlabelled", "compute", "onnx", "output", "push", "store", "experiment")
+@shared("recipe", "teacher", "data", "unlabelled", "training_compute", "onnx", "output", "push", "store", "experiment")
 @stage_flags(TABLE)
 def command(options: RunOptions, given: dict[str, Any]) -> None:
     """Distil a teacher into a smaller student, and measure both.

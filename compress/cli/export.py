@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from compress.cli.options import Command, ModelName, shared, split_option
+from compress.cli.options import Command, ModelName, shared, split_option, threads_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     help="Float models: torch uses torch.export and its ONNX exporter.",
 )
 @split_option("Split of --data to check on.")
-@click.option("--threads", type=click.IntRange(1, 4096), help="Number of CPU threads for timing (default: torch's).")
+@threads_option("Number of CPU threads for timing (default: torch's).")
 @shared("data", "push")
 def command(
     options: RunOptions,

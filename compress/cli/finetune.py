@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@shared("recipe", "model", "data", "compute", "output", "push", "store", "experiment")
+@shared("recipe", "model", "data", "training_compute", "output", "push", "store", "experiment")
 @stage_flags(TABLE)
 def command(options: RunOptions, given: dict[str, Any]) -> None:
     """Fine-tune a model folder on labelled text, to use it or to make it a teacher.

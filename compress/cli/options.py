@@ -219,7 +219,33 @@ _PRECISION = click.option(
     type=click.Choice(["auto", "fp32", "bf16"]),
     help="Compute precision (default: the recipe's, else fp32).",
 )
-_THREADS = click.option("--threads", type=click.IntRange(1, 4096), help="Number of CPU threads (default: torch's).")
+
+
+class ThreadCount(click.IntRange):
+    """A number of CPU threads. measured: whether `auto` is one, as of commands that train."""
+
+    def __init__(self, *, measured: bool = False) -> None:
+        super().__init__(1, 4096)
+        self.measured, self.name = measured, "number, or auto" if measured else "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Raises click.BadParameter."""
+        if value != "auto":
+            return super().convert(value, param, ctx)
+        if self.measured:
+            return "auto"
+        self.fail("auto compares training steps, so only the commands of recipes take it; give a number", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem("auto")] if self.measured and "auto".startswith(incomplete) else []
+
+
+def threads_option(text: str = "Number of CPU threads (default: torch's).", *, measured: bool = False) -> Any:
+    """--threads; measured: also `auto`.  text: its help."""
+    return click.option(
+        "--threads", type=ThreadCount(measured=measured), metavar="N|auto" if measured else "N", help=text
+    )
+
 
 RUNTIMES = ("torch", "torch-int8", "torch-sparse", "torch-compile", "torchao-int8", "torchao-fp8")
 RUNTIMES += ("onnxruntime", "openvino")
@@ -343,8 +369,17 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             help="Teacher: a model folder, or a recipe that makes it; repeat for several teachers.",
         ),
     ),
-    "compute": (_DEVICE, _PRECISION, _THREADS),
-    "device": (_DEVICE, _THREADS),
+    "compute": (_DEVICE, _PRECISION, threads_option()),
+    "training_compute": (
+        _DEVICE,
+        _PRECISION,
+        threads_option(
+            "Number of CPU threads (default: torch's); auto: training measures a few steps with one thread and with "
+            "all, and keeps the faster.",
+            measured=True,
+        ),
+    ),
+    "device": (_DEVICE, threads_option()),
     "runtime": (_runtime(RUNTIMES, ""),),
     "any_runtime": (_runtime([*RUNTIMES, "auto"], "; auto: the fastest runtime on this machine whose outputs match"),),
     "onnx": (
@@ -418,15 +453,14 @@ def shared(*groups: str) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def run(*args: Any, **values: Any) -> Any:
-            from compress.errors import UserError
-            from compress.training.ranks import ranks
+            from compress.training.ranks import require_one_process
 
-            if "output" not in groups and ranks().world > 1:
-                do = "run it without torchrun"
-                raise UserError("this command does not support several processes", where="torchrun", do=do)
+            if "output" not in groups:
+                require_one_process("this command", "torchrun", "run it without torchrun")
             context = click.get_current_context(silent=True)
             if context is not None:
                 check_values(context.command, values)
+                _check_set(context.command, values)
             own = {name: values.pop(name) for name in list(values) if name not in names}
             return function(*args, options=run_options(values), **own)
 
@@ -444,8 +478,13 @@ def run_options(values: Mapping[str, Any]) -> RunOptions:
     context = click.get_current_context(silent=True)
     debug = context is not None and bool(getattr(context.find_root().obj, "debug", False))
     plain = {name: values[name] for name in _PLAIN if values.get(name) is not None}
+    threads = plain.get("threads")
+    if threads == "auto":
+        from compress.training.ranks import ONE_COUNT, require_one_process
+
+        require_one_process("auto", "--threads auto", ONE_COUNT)
     if "device" in plain:
-        plain["device"] = resolve_device(plain["device"], values.get("threads"))
+        plain["device"] = resolve_device(plain["device"], threads if isinstance(threads, int) else None)
     if "output" in plain:
         from compress.errors import require_short_path
 
@@ -472,6 +511,16 @@ def resolve_device(name: str, threads: int | None = None) -> str:
             "CUDA is not available", where="--device cuda", why=why, do="use --device cpu", code=ExitCode.ENVIRONMENT
         )
     return "cuda" if name != "cpu" and available else "cpu"
+
+
+def _check_set(command: click.Command, values: Mapping[str, Any]) -> None:
+    """Raises UserError for a mistake in --set that can be found before anything heavy is imported."""
+    table = getattr(command.callback, "table", None)
+    recipe = values.get("recipe") or getattr(table, "recipe", None) or values.get("name")
+    if values.get("set_") and recipe:
+        from compress.recipe.early import check_overrides
+
+        check_overrides(recipe, values["set_"])
 
 
 _PLAIN = (

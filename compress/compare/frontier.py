@@ -99,6 +99,12 @@ def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> l
     busy = [row.name for row in rows if row.context.get("contaminated") == "yes"]
     if busy:
         lines.append(f"{_rows(len(busy))} timed on a busy machine, so without a latency: {_named(busy)}")
+    timed = [row.name for row in rows if row.context.get("clock") == "processor time"]
+    if timed:
+        lines.append(
+            f"{_rows(len(timed))} timed on a busy machine, by processor time, what a call takes when alone: "
+            f"{_named(timed)}"
+        )
     simulated = [row.name for row in rows if row.simulated]
     if simulated:
         lines.append(f"simulated quantization, so latency is unknown and the row is not ranked: {_named(simulated)}")

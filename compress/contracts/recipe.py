@@ -197,6 +197,7 @@ class RunOptions:
 
     recipe: a name or a path, None when the command has its own default.  overrides: in the order given; they hold
     --set and every flag that is a recipe value (--seed, --data, --teacher ...).  device: "cpu" or "cuda", present.
+    threads: of the CPU; "auto": of training, one or all, whichever is faster; None: torch's number.
     runtime: what computes a finished model's answers; None: as its folder is meant to be run.  onnx: whether quantized
     results get their file; None: where it can be written.  push: the hub repository that the model is uploaded to, as
     org/name.  chain: of a run of all stages, each of them measured; None: of other commands.  print_recipe: the
@@ -212,7 +213,7 @@ class RunOptions:
         "openvino", "auto",
     ] | None = None  # fmt: skip
     onnx: bool | None = None
-    threads: int | None = None
+    threads: int | Literal["auto"] | None = None
     output: Path | None = None
     resume: bool = False
     dry_run: bool = False
@@ -270,6 +271,9 @@ class TrainingPlan(Frozen):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Precision of the matrix products; weights and optimizer states stay fp32. auto: bf16 if the device supports it,
     else fp32."""
+    threads: Literal["auto"] | None = None
+    """auto: measure a few steps with one CPU thread and with all, and keep the faster. Default: all. `--threads` takes
+    precedence."""
     validate_every: int | None = Field(default=None, gt=0, le=MOST)
     """Steps between validations. Default: once at the end of every epoch; without `epochs` and `steps`, after a number
     of steps that grows with the steps done."""
@@ -301,9 +305,10 @@ class TrainingPlan(Frozen):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_unset_limits(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The limits are newer than many a recipe: hashes of those without them stay as they were."""
-        return {k: v for k, v in handler(self).items() if v is not None or k not in ("min_steps", "max_steps")}
+    def _without_unset_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """These keys are newer than many a recipe: hashes of those without them stay as they were."""
+        newer = ("min_steps", "max_steps", "threads")
+        return {k: v for k, v in handler(self).items() if v is not None or k not in newer}
 
     @property
     def is_automatic(self) -> bool:

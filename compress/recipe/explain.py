@@ -33,15 +33,24 @@ Problem = Mapping[str, Any]
 Path = tuple[str | int, ...]
 
 
-def explain(error: ValidationError, root: Value) -> UserError:
-    """The error to show for a recipe that is not valid: the one nearest to its cause, and how many others there are."""
-    problems = sorted(_causes(error.errors(include_url=False)), key=lambda problem: _rank(problem, root))
+def explain(error: ValidationError, root: Value, within: Path = ()) -> UserError:
+    """The error to show for a recipe that is not valid: the one nearest to its cause, and how many others there are.
+
+    within: path of the block that was validated.
+    """
+    found = [{**problem, "loc": (*within, *problem["loc"])} for problem in error.errors(include_url=False)]
+    problems = sorted(_causes(found), key=lambda problem: _rank(problem, root))
     first = _explain(problems[0], root)
     others = len(problems) - 1
     if others:
         more = f"and {others} more problem{'s' if others > 1 else ''}"
         first = UserError(first.what, where=first.where, why=first.why, do=f"{first.do} ({more})" if first.do else more)
     return first
+
+
+def explain_unknown_key(block: Path, key: str, known: Sequence[str], root: Value) -> UserError:
+    """The error about a key that the block at this path does not have."""
+    return _unknown_key(block, {"key": key, "known": known}, root)
 
 
 def format_key_path(path: Sequence[str | int]) -> str:

@@ -14,13 +14,15 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 40, 48
 FONT = "system-ui, 'Noto Sans', 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', sans-serif"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # told apart also by the colour-blind
 CHARACTER = 7  # pixels of a column of text in the legend
+DASH = 22  # and of the line before it
 
 Curve = Sequence[tuple[float, float, float, float]]
 """(x, y, low, high) of each point, x rising."""
 
 
 def line_chart(title: str, x_label: str, y_label: str, curves: Mapping[str, Curve]) -> str:
-    """Curves with bands from low to high over a common frame; names and labels may be in any script.
+    """Curves with bands from low to high over a common frame, their names below it; names and labels may be in any
+    script.
 
     Raises ValueError when no curve has a point, or a number is not finite.
     """
@@ -36,8 +38,10 @@ def line_chart(title: str, x_label: str, y_label: str, curves: Mapping[str, Curv
     def y(value: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - y_ticks[0]) / (y_ticks[-1] - y_ticks[0])
 
+    places = _legend([_short(name) for name in curves])
+    height = max(place[1] for place in places) + 12
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
         f' font-family="{FONT}" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
         _text(WIDTH / 2, 18, title, "middle", ' font-size="14"'),
@@ -57,11 +61,23 @@ def line_chart(title: str, x_label: str, y_label: str, curves: Mapping[str, Curv
         out.append(f'<polygon points="{" ".join(band)}" fill="{colour}" fill-opacity="0.15"/>')
         out.append(f'<polyline points="{" ".join(line)}" fill="none" stroke="{colour}" stroke-width="2"/>')
         out += [f'<circle cx="{p.split(",")[0]}" cy="{p.split(",")[1]}" r="3" fill="{colour}"/>' for p in line]
-        place = TOP + 4 + 18 * number
-        left = WIDTH - RIGHT - CHARACTER * columns(_short(name)) - 8
-        out.append(f'<path d="M{left - 28} {place}h22" stroke="{colour}" stroke-width="2"/>')
-        out.append(_text(left, place + 4, _short(name), "start"))
+        left, place = places[number]
+        out.append(f'<path d="M{left} {place}h{DASH}" stroke="{colour}" stroke-width="2"/>')
+        out.append(_text(left + DASH + 6, place + 4, _short(name), "start"))
     return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def _legend(names: Sequence[str]) -> list[tuple[int, int]]:
+    """(left end, middle) of each entry: in rows below the frame, as many in a row as there is room for."""
+    found: list[tuple[int, int]] = []
+    left, place = LEFT, HEIGHT + 8
+    for name in names:
+        width = DASH + 6 + CHARACTER * columns(name) + 18
+        if found and left + width > WIDTH:
+            left, place = LEFT, place + 18
+        found.append((left, place))
+        left += width
+    return found
 
 
 CELL, MARGIN = 44, 80  # pixels of a heatmap's cells, and of the names beside them
@@ -118,7 +134,7 @@ class Level:
     high: float | None = None
 
 
-PANEL, GAP, STEP = 120, 34, 112  # pixels of a waterfall's panels, between them, and of a step
+PANEL, GAP, STEP = 120, 48, 112  # pixels of a waterfall's panels, between them, and of a step
 BETTER, WORSE, WHOLE = "#009e73", "#d55e00", "#7f8c99"
 
 
@@ -142,8 +158,8 @@ def waterfall_chart(
         _text(width / 2, 18, title, "middle", ' font-size="14"'),
     ]
     for number, (label, levels) in enumerate(panels.items()):
-        top = TOP + number * (PANEL + GAP) + 14
-        out.append(_text(LEFT, top - 8, label, "start", ' font-weight="bold"'))
+        top = TOP + number * (PANEL + GAP) + 28
+        out.append(_text(LEFT, top - 20, label, "start", ' font-weight="bold"'))  # above the figures of the bars
         out += _falling(levels, top, width, label in more_is_better)
     bottom = TOP + len(panels) * (PANEL + GAP) + 6
     for place, name in enumerate([*names, "total"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -23,7 +24,8 @@ from compress.training.precision import resolve as resolve_precision
 
 
 class Contexts:
-    """Makes the contexts of a run's stages. inputs: folders given by flags.  stop: whether a signal asked to stop."""
+    """Makes the contexts of a run's stages. inputs: folders given by flags.  threads: as of `TrainingContext`.  stop:
+    whether a signal asked to stop."""
 
     def __init__(
         self,
@@ -33,9 +35,10 @@ class Contexts:
         device: str,
         console: Console,
         stop: StopFlag,
+        threads: int | Literal["auto"] | None = None,
     ) -> None:
         self.selection, self.sources, self.inputs = selection, sources, inputs
-        self.device, self.console, self.stop = device, console, stop
+        self.device, self.console, self.stop, self.threads = device, console, stop, threads
 
     def get_start(self) -> ChainState:
         """What the first stage starts from: the recipe's model, the tokenizer of a flag."""

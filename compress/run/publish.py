@@ -67,7 +67,7 @@ def log_measured(
     """
     shown = [m for m in measured if m.subject.role not in apart]
     found = [m.measurement for m in shown]
-    names = [reference if m.subject.role == m.subject.name == "teacher" else m.subject.name for m in shown]
+    names = [_shown_name(m, reference) for m in shown]
     columns, rows = comparison(names, found, reference)
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == result), measured[0])
@@ -84,7 +84,7 @@ def log_measured(
             annotate(m, None)
     annotate(main, teacher if teacher is not main else None)
     _log(log, main, table, method, note, reference)
-    _draw(log, main, measured)
+    _draw(log, main, measured, reference)
     for m in measured:
         if m is main or m.subject.role in told:
             continue
@@ -207,14 +207,19 @@ def build_measurement_tags(m: MeasuredModel) -> dict[str, str]:
     return tags
 
 
-def _draw(run: TrackedRun, main: MeasuredModel, measured: Sequence[MeasuredModel]) -> None:
+def _shown_name(m: MeasuredModel, reference: Reference) -> str:
+    """The name of a measured model in tables and plots."""
+    return reference if m.subject.role == m.subject.name == "teacher" else m.subject.name
+
+
+def _draw(run: TrackedRun, main: MeasuredModel, measured: Sequence[MeasuredModel], reference: Reference) -> None:
     """The reliability plot of all models, of the main one also after temperature scaling."""
-    found = {m.subject.name: m.calibration for m in measured if m.calibration is not None}
+    found = {_shown_name(m, reference): m.calibration for m in measured if m.calibration is not None}
     if main.calibration is None:
         return
     file = run.folder / calibration.FILE
     title = f"reliability diagram, {main.measurement.context['dataset']}"
-    atomic.write_text(file, calibration.chart(title, found, scaled=main.subject.name))
+    atomic.write_text(file, calibration.chart(title, found, scaled=_shown_name(main, reference)))
     run.artifact(file)
 
 

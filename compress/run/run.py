@@ -102,7 +102,9 @@ class Run:
         self.stop = stop or StopFlag()
         self.selection = Selection.of(recipe, verb, options.chain)
         self.sources = sources or Sources(self.selection, console.note)
-        self.contexts = Contexts(self.selection, self.sources, inputs, options.device, console, self.stop)
+        self.contexts = Contexts(
+            self.selection, self.sources, inputs, options.device, console, self.stop, options.threads
+        )
         self.journal = Journal(recipe, options, console, self.sources, parent=parent, tags=tags)
 
     def go(self) -> RunReport | None:

@@ -260,7 +260,8 @@ class Stages:
         if team is not None:
             log.params({"processes": team.place.world})
             team.broadcast_order(self._order(spec, context))
-        with self.console.progress(context.folder.name, prepared.total_steps()) as progress:
+        label = context.folder.name
+        with self.console.progress(label, prepared.total_steps()) as progress:
             told = build_training_context(
                 prepared,
                 context,
@@ -268,6 +269,8 @@ class Stages:
                 log=log,
                 progress=progress,
                 stop=self.contexts.stop,
+                threads=self.contexts.threads,
+                say=lambda text: self.console.note(f"{label}: {text}"),
                 resume=(context.folder / "checkpoints").is_dir(),
                 identity=build_training_identity(spec, context, prepared),
                 team=team,

@@ -37,6 +37,8 @@ from compress.tracking.view import DEFAULT_QUALITY, ui_lines
 log = logging.getLogger("compress.tracking")
 
 FLUSH_SECONDS = 30.0
+DATABASE_FLUSH_SECONDS = 300.0
+"""Of a database file: it answers, but only after the processes that are making or writing it."""
 TABLES = "mlflow.loggedArtifacts"
 
 
@@ -181,8 +183,13 @@ class TrackedRun:
 
     # --- its end --------------------------------------------------------------------------------------------------
 
-    def finish(self, status: str = rec.FINISHED, seconds: float = FLUSH_SECONDS) -> RunEnding:
-        """Ends the run and waits at most `seconds` for the store. A second call only tells the ending again."""
+    def finish(self, status: str = rec.FINISHED, seconds: float | None = None) -> RunEnding:
+        """Ends the run and waits at most `seconds` for the store. A second call only tells the ending again.
+
+        seconds: by default 30 for a server, which may be dead, and 300 for a database file.
+        """
+        if seconds is None:
+            seconds = FLUSH_SECONDS if self.store.database is None else DATABASE_FLUSH_SECONDS
         if self._ending is not None:
             return self._ending
         self._append({"op": "finish", "status": status})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +15,8 @@ from torch import nn
 from compress.contracts import Progress, RunLog
 from compress.training.distributed import Team
 from compress.training.precision import Precision
+
+_log = logging.getLogger("compress.training")
 
 
 class StopRequest(Protocol):
@@ -53,6 +57,8 @@ class TrainingContext:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: Precision | None = None
     """Overrules the plan's."""
+    threads: int | Literal["auto"] | None = None
+    """Number of CPU threads, set while the run trains; "auto": one or all, whichever is faster. None: the plan's."""
     seed: int = 0
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None
     select: tuple[str, Literal["max", "min"]] | None = None
@@ -63,6 +69,10 @@ class TrainingContext:
     resume: bool = False
     identity: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    say: Callable[[str], None] = _log.info
+    """Takes a line for people."""
+    clock: Callable[[], float] = time.perf_counter
+    """Seconds, by which `threads` "auto" compares."""
     team: Team | None = None
     """The processes that train together; None: this one alone."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -30,6 +31,9 @@ class Keeper:
     ) -> None:
         self.checkpoints = Checkpoints(folder / "checkpoints", keep)
         self.state, self.identity, self.environment = state, dict(identity), dict(environment)
+        self.requested_threads: int | Literal["auto"] | None = None
+        self.chosen_threads: int | None = None
+        """What `auto` chose when the run began."""
         self._last: tuple[Path, tuple[int, int]] | None = None
         self._misses = 0
         self._unsaved_best: dict[str, Tensor] | None = None
@@ -100,16 +104,33 @@ class Keeper:
             )
         self.state.restore(saved.tensors(), saved.record["state"])
         self._last = saved.path, self._moment()
+        self._adopt_threads(saved.record)
         moved = _differences(saved.record["environment"], self.environment)
         if not moved:
             return []
         _log.warning(note := "not bit-exact: " + ", ".join(moved))
         return [note]
 
+    def set_threads(self, count: int) -> None:
+        """Record the number of threads that was chosen: the run's bits depend on it."""
+        self.chosen_threads, self.environment["threads"] = count, str(count)
+
+    def _adopt_threads(self, record: Mapping[str, Any]) -> None:
+        """A run that goes on keeps the number that was chosen, unless another is requested."""
+        chosen = record.get("chosen_threads")
+        if self.requested_threads == "auto":
+            chosen = chosen or record["environment"]["threads"]
+        elif self.requested_threads is not None:
+            return
+        if chosen is not None:
+            self.set_threads(int(chosen))
+
     def _write(self) -> None:
         if self._unsaved_best is not None:
             self._write_best()
         record = {"state": self.state.counters(), "identity": self.identity, "environment": self.environment}
+        if self.chosen_threads is not None:
+            record["chosen_threads"] = self.chosen_threads
         path = self.checkpoints.save(self.state.step, self.state.tensors(), record)
         self._last, self._misses = (path, self._moment()), 0
 
@@ -143,6 +164,7 @@ class NullMonitor:
     """A Keeper that keeps nothing: of the processes that train together, the first one writes for all."""
 
     last: Path | None = None
+    chosen_threads: int | None = None
 
     def __init__(self, state: TrainState) -> None:
         self.state = state

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn, cast
+from typing import Literal, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,12 +30,14 @@ from compress.training.length import End, Mode, choose_length, find_end, is_vali
 from compress.training.meter import LOSS, NORM, Meter, StepReport
 from compress.training.module import Term, Trainable
 from compress.training.optimizer import Optimizer
+from compress.training.ranks import ONE_COUNT, require_one_process
 from compress.training.schedule import learning_rate, open_ended_rate, total_steps
-from compress.training.state import TrainState
+from compress.training.state import TrainState, load_model, model_tensors
+from compress.training.threads import ThreadChoice, choose_threads, format_threads, preserve_threads
 
-# What of the plan may change between a run and its continuation without changing the weights; precision is a part of
-# the environment instead, since `auto` says different things on different machines.
-_FREE = {"checkpoint_every", "keep_checkpoints", "log_every", "max_bad_steps", "precision"}
+# What of the plan may change between a run and its continuation without changing the weights; precision and threads are
+# a part of the environment instead, since `auto` says different things on different machines.
+_FREE = {"checkpoint_every", "keep_checkpoints", "log_every", "max_bad_steps", "precision", "threads"}
 
 
 def train(module: nn.Module, source: BatchSource, plan: TrainingPlan, context: TrainingContext) -> TrainResult:
@@ -45,7 +47,8 @@ def train(module: nn.Module, source: BatchSource, plan: TrainingPlan, context: T
     without `resume`, or that belong to another run (refused); no valid checkpoint, or numbers gone bad (data); too
     little disk or memory (resources).
     """
-    return _Run(module, source, plan, context).run()
+    with preserve_threads():
+        return _Run(module, source, plan, context).run()
 
 
 class _Run:
@@ -61,6 +64,11 @@ class _Run:
         self.end = End(self.total, self.total, stopped=False)
         self.pace: Callable[[int, int], None] | None = getattr(module, "pace", None)
         self.epoch_steps = 0
+        self.threads: int | Literal["auto"] | None = plan.threads if context.threads is None else context.threads
+        if isinstance(self.threads, int):
+            torch.set_num_threads(self.threads)
+        elif self.threads == "auto":
+            require_one_process("auto", "training.threads", ONE_COUNT)
         self.state = TrainState(self.module, Optimizer(self.module, plan), self.device)
         self.meter = Meter(self.state, plan.max_bad_steps)
         self.keeper = self._keeper()
@@ -87,6 +95,7 @@ class _Run:
         self._find_end()
         self.epoch_steps = self.source.steps(self.state.epoch)
         self.module.train()
+        self._set_threads()
         while True:
             self._boundary()
             if self.state.step >= self.total:
@@ -123,6 +132,40 @@ class _Run:
             stopped=self.end.stopped,
             notes=notes,
         )
+
+    def _set_threads(self) -> None:
+        """Those of the checkpoint of a run that goes on; of one that begins, what `auto` chooses."""
+        chosen = self.keeper.chosen_threads
+        if chosen is not None:
+            torch.set_num_threads(chosen)
+            self.context.say(f"training goes on with {format_threads(chosen)}, as it began")
+        elif self.threads == "auto":
+            assert isinstance(self.keeper, Keeper)
+            choice = self._choose_threads()
+            torch.set_num_threads(choice.threads)
+            self.keeper.set_threads(choice.threads)
+            self.context.say(str(choice))
+            self.context.log.params({"training.threads": choice.threads})
+
+    def _choose_threads(self) -> ThreadChoice:
+        """Time a few steps, and put everything back as it was: the run is that of the number that is chosen."""
+        if self.device.type != "cpu":
+            return ThreadChoice(torch.get_num_threads(), "they are compared on the CPU only")
+        weights = {name: tensor.clone() for name, tensor in model_tensors(self.module).items()}
+
+        def make_step(number: int) -> None:
+            batches = self.source.step(0, number % self.source.steps(0))
+            if self.pace is not None:
+                self.pace(number, self.total)
+            with memory.report_out_of_memory(batches, self.device):
+                self._descend(batches, self._rate())
+
+        stop = self.context.stop
+        with rng.preserve_generators(self.device):
+            choice = choose_threads(make_step, self.total, self.context.clock, stopped=lambda: bool(stop.requested))
+        load_model(self.module, weights)
+        self.state.optimizer.forget()
+        return choice
 
     # --- a step ---
 
@@ -301,7 +344,9 @@ class _Run:
         here = {**environment.describe(self.device, self.precision), **self.context.environment}
         if team is not None:  # sums are rounded, and dropout drawn, by process
             here["processes"] = str(team.place.world)
-        return Keeper(self.context.folder, plan.keep_checkpoints, self.state, self._identity(), here)
+        keeper = Keeper(self.context.folder, plan.keep_checkpoints, self.state, self._identity(), here)
+        keeper.requested_threads = self.threads
+        return keeper
 
     def _terms(self) -> list[str]:
         """Names of the terms of the loss, of which a process without rows cannot tell."""

@@ -71,6 +71,11 @@ class Optimizer:
         self.rule.step()
         return norm
 
+    def forget(self) -> None:
+        """Become as new: no gradients and no moments."""
+        self.clear()
+        self.rule.state.clear()
+
     def state(self) -> dict[str, Tensor]:
         """`<parameter>.<moment>` → tensor, of every parameter that was ever stepped."""
         tensors = {}

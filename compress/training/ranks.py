@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from compress.errors import UserError
+
+ONE_COUNT = "give the number of threads of each process, such as 1"
+"""What to do in place of `--threads auto`."""
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -32,3 +37,9 @@ def ranks() -> Ranks:
         return Ranks()
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     return Ranks(*(int(os.environ[name]) for name in names))
+
+
+def require_one_process(what: str, where: str, do: str) -> None:
+    """Raise UserError where torchrun started several."""
+    if ranks().world > 1:
+        raise UserError(f"{what} does not support several processes", where=where, do=do)

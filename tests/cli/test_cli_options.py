@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from compress.cli import main as frame
-from compress.cli.options import DATA_ANSWERS, GROUPS, run_options, shared
+from compress.cli.options import DATA_ANSWERS, GROUPS, ThreadCount, run_options, shared
 from compress.contracts import Override, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import DataSpec, load_recipe
@@ -21,7 +21,7 @@ def told(*args: str, groups: tuple[str, ...] = EVERYTHING) -> RunOptions:
     seen: list[RunOptions] = []
 
     @click.command()
-    @shared(*(g for g in groups if g not in ("display", "overrides", "print_recipe", "runtime", "device")))
+    @shared(*(g for g in groups if g not in ("display", "overrides", "print_recipe", "runtime", "device", "compute")))
     @click.option("--own")
     def command(options: RunOptions, own: str | None) -> None:
         seen.append(options)
@@ -136,6 +136,40 @@ def test_threads_are_set_at_once() -> None:
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_threads_are_measured_by_the_commands_of_recipes_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    assert told("--device", "cpu", "--threads", "auto").threads == "auto"
+    assert torch.get_num_threads() == before, "training measures, later"
+    context = click.Context(frame.cli)
+    found = {name: frame.cli.get_command(context, name) for name in frame.cli.list_commands(context)}
+    counts = {name: one.type for name, c in found.items() if c for one in c.params if "--threads" in one.opts}
+    assert all(isinstance(kind, ThreadCount) for kind in counts.values())
+    takes = {name for name, kind in counts.items() if kind.measured}  # type: ignore[attr-defined]
+    assert takes == {
+        "distill", "finetune", "pretrain", "prune-layers", "prune-width", "prune-vocab", "share", "factorize",
+        "sparsify", "quantize", "run",
+    }  # fmt: skip
+    assert {*counts} - takes >= {"fit", "predict", "benchmark", "evaluate", "export", "compare"}
+    assert frame.main(["fit", "FOLDER", "--threads", "auto"]) == ExitCode.INPUT
+    assert capsys.readouterr().err == (
+        "error: invalid value for '--threads': auto compares training steps, so only the commands of recipes take it; "
+        "give a number; see `compress fit --help`\n"
+    )
+
+
+def test_threads_auto_takes_one_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    names = {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    assert frame.main(["distill", "--recipe", "smoke", "--threads", "auto", "--dry-run"]) == ExitCode.INPUT
+    assert capsys.readouterr().err == (
+        "error: --threads auto: auto does not support several processes; give the number of threads of each process, "
+        "such as 1\n"
+    )
 
 
 def test_overrides_are_plain_values() -> None:

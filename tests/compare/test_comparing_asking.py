@@ -180,6 +180,12 @@ def test_speeds_of_a_busy_machine_are_unknown() -> None:
     assert "1 row timed on a busy machine, so without a latency: fast" in notes
 
 
+def test_speeds_by_processor_time_are_named() -> None:
+    _, notes = rank_rows([row("fast", context={"clock": "processor time"}), row("slow", context={"clock": "wall"})])
+    said = "1 row timed on a busy machine, by processor time, what a call takes when alone: fast"
+    assert [note for note in notes if "processor time" in note] == [said]
+
+
 def test_rows_of_other_data_are_marked() -> None:
     rows = [row("x", 100, 40.0), row("y", 190, 10.0, context={"dataset_digest": "other", "dataset": "mine/test"})]
     assert columns(rows, [])[-1] == "data"
