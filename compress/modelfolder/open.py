@@ -88,7 +88,7 @@ def open_folder(path: Path, *, verify: bool = True) -> OpenedFolder:
     if "auto_map" in values:
         notes.append("config.json refers to custom code (auto_map), which was not run")
     found = meta.read(path)
-    tokenizer_files = vocabulary.read_files(path)
+    tokenizer_files = vocabulary.settled_files(path, values, ours=found is not None)
     tokens = vocabulary.tokens(tokenizer_files, str(path))
     if tokens is None:
         notes.append("the folder has no tokenizer")
