@@ -190,7 +190,8 @@ def vocabulary_digest(path: Path | str) -> str | None:
     """sha256 of the (id, token) pairs of the folder's tokenizer; None when it has no tokenizer."""
     folder = Path(path)
     config = safe.read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    files = vocabulary.settled_files(folder, config, ours=meta.read(folder) is not None)
+    ours = meta.read(folder) is not None
+    files = vocabulary.settled(vocabulary.read_files(folder), config, str(folder), ours=ours)
     tokens = vocabulary.tokens(files, str(folder))
     return None if tokens is None else vocabulary.digest(tokens)
 

@@ -42,16 +42,17 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def settled_files(folder: Path, config: Mapping[str, Any], *, ours: bool) -> dict[str, bytes]:
-    """The tokenizer files with a tokenizer.json that encodes as transformers does with the folder.
+def settled(
+    files: Mapping[str, bytes], config: Mapping[str, Any], where: str, *, ours: bool
+) -> dict[str, bytes]:  # fmt: skip
+    """A folder's tokenizer files with a tokenizer.json that encodes as transformers does with the folder.
 
     config: its config.json.  ours: a folder that we wrote has been settled, or its model was trained with the
     tokenizer.json as it is.  Raises UserError as `tokenizer_files.settle`.
     """
-    files = read_files(folder)
     if ours and "tokenizer.json" in files:
-        return files
-    return tokenizer_files.settle(files, config, str(folder))
+        return dict(files)
+    return tokenizer_files.settle(files, config, where)
 
 
 def tokens(files: Mapping[str, bytes], where: str) -> dict[str, int] | None:

@@ -10,14 +10,12 @@ from typing import Any
 import foreign_tokenizers as foreign
 import pytest
 from example_counts import scaled
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Native
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from compress.data.text import tokenizer_classes
 from compress.data.text.tokenizer import Tokenizer
-from compress.errors import UserError
 
 transformers = pytest.importorskip("transformers")
 pytestmark = [

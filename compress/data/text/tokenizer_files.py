@@ -131,6 +131,20 @@ def finish(made: tokenizers.Tokenizer) -> None:
     )
 
 
+def lowercased(files: Mapping[str, bytes], where: str) -> dict[str, bytes]:
+    """The files with a tokenizer.json that lower-cases texts before it does anything else with them, as
+    `do_lower_case` of sentence-transformers; those that lower-case already as they are."""
+    made = complete(files, where)
+    if "tokenizer.json" not in made:
+        return made
+    pipeline = native.parse(made["tokenizer.json"], f"{where}: tokenizer.json")
+    steps = list(tokenizer_limits.steps(pipeline.get("normalizer")))
+    if any(step.get("type") == "Lowercase" or step.get("lowercase") is True for step in steps):
+        return made
+    pipeline["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
+    return {**made, "tokenizer.json": json.dumps(pipeline, ensure_ascii=False).encode()}
+
+
 def settings(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
     """tokenizer_config.json over special_tokens_map.json, empty where neither is there."""
     merged: dict[str, Any] = {}
