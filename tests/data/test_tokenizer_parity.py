@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Native
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from compress.data.text import tokenizer_classes
 from compress.data.text.tokenizer import Tokenizer
+from compress.errors import UserError
 
 transformers = pytest.importorskip("transformers")
 pytestmark = [
@@ -183,3 +185,118 @@ def test_any_folder_gives_the_ids_of_transformers(kind: str, trained, data) -> N
         some = data.draw(texts, label="texts")
         length = data.draw(st.integers(8, 20), label="length")
         compare(folder, some, some[::-1], length)
+
+
+# --- the cases that were wrong ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", VOCABULARY)
+def test_added_tokens_beside_vocabulary_files(kind: str, trained, tmp_path: Path) -> None:
+    made, _ = trained[kind]
+    new = {"[NEW]": len(made.get_vocab())}
+    names = {"tokenizer_class": kind}
+    folder = write(tmp_path / "a", vocabulary_files(made), added_tokens=new, tokenizer_config=names)
+    write(folder, {}, config={"model_type": MODELS[kind]})
+    ours = compare(folder, ["the [NEW] film"], ["[NEW]"])
+    assert ours.vocabulary["[NEW]"] in ours.encode_batch(["the [NEW] film"], max_length=20).ids
+    rows = {str(i): {"content": token, "special": True} for token, i in new.items()}
+    folder = write(tmp_path / "b", vocabulary_files(made), tokenizer_config={**names, "added_tokens_decoder": rows})
+    compare(write(folder, {}, config={"model_type": MODELS[kind]}), ["the [NEW] film"], ["[NEW]"])
+
+
+def test_the_configuration_wins_over_the_normalizer(trained, tmp_path: Path) -> None:
+    made, _ = trained["BertTokenizer"]
+    config = {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
+    folder = write(tmp_path / "a", {"tokenizer.json": made.to_str().encode()}, tokenizer_config=config)
+    ours = compare(write(folder, {}, config={"model_type": "bert"}), ["The Film was LEFT"], ["x"])
+    lower = Tokenizer({"tokenizer.json": made.to_str().encode()}).encode_batch(["The Film was LEFT"], max_length=40)
+    assert ours.encode_batch(["The Film was LEFT"], max_length=40).ids.tolist() != lower.ids.tolist()
+    again = write(tmp_path / "b", ours.files(), config={"model_type": "bert"})
+    assert compare(again, ["The Film"], ["x"]).files() == ours.files()  # nothing is left to settle
+
+
+def test_a_folder_of_ours_keeps_the_tokenizer_that_its_model_was_trained_with(trained, tmp_path: Path) -> None:
+    made, _ = trained["BertTokenizer"]
+    config = {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
+    files = {"tokenizer.json": made.to_str().encode()}
+    folder = write(tmp_path / "a", files, tokenizer_config=config, compress={})
+    assert Tokenizer.load(folder).files()["tokenizer.json"] == files["tokenizer.json"]
+
+
+@pytest.mark.parametrize("place", ["config", "tokenizer_config"])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_class_that_is_not_built_is_rejected_by_name(place: str, alone: bool, trained, tmp_path: Path) -> None:
+    made, _ = trained["BertTokenizer"]
+    files = vocabulary_files(made) if alone else {"tokenizer.json": made.to_str().encode()}
+    tables = {"config": {"model_type": "bert"}, "tokenizer_config": {}}
+    tables[place] = {**tables[place], "tokenizer_class": "BertJapaneseTokenizer"}
+    with pytest.raises(UserError, match="tokenizer class BertJapaneseTokenizer is not supported") as error:
+        Tokenizer.load(write(tmp_path / "a", files, **tables))
+    assert '"tokenizer_class": "PreTrainedTokenizerFast"' in str(error.value)
+
+
+def test_every_class_of_transformers_is_built_or_rejected() -> None:
+    """A new version may bring a class whose name would else be taken for one that transformers does not know."""
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, tokenizer_class_from_name
+
+    names = {name for name in TOKENIZER_MAPPING_NAMES.values() if name}
+    names |= {name for name in dir(transformers) if name.endswith(("Tokenizer", "TokenizerFast"))}
+    others = {f"{name}Tokenizer" for name in tokenizer_classes.OTHERS}
+    for name in names:
+        found = tokenizer_class_from_name(name)
+        kind = tokenizer_classes.ALIASES.get(name.removesuffix("Fast"), name.removesuffix("Fast"))
+        known = kind in tokenizer_classes.BUILDERS or name in tokenizer_classes._GENERIC or kind in others
+        assert known or found is None, name
+    for kind in tokenizer_classes.BUILDERS:
+        assert tokenizer_class_from_name(kind).__name__ == kind
+    for model, kind in tokenizer_classes.BY_MODEL.items():
+        assert TOKENIZER_MAPPING_NAMES[model] == kind
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"added_tokens": {"[NEW]": 9000}}, r"added token '\[NEW\]' has the id 9,000: .* it gets the id"),
+        ({"added_tokens": {"[NEW]": -1}}, "an added token has the id -1"),
+        ({"added_tokens": {"[NEW]": "x"}}, "not a table of ids and tokens"),
+        ({"tokenizer_config": {"added_tokens_decoder": []}}, "not a table of ids and tokens"),
+        ({"tokenizer_config": {"added_tokens_decoder": {"3": 7}}}, "this is not a token"),
+        ({"tokenizer_config": {"do_lower_case": "no"}}, "'do_lower_case' is neither true nor false"),
+        ({"tokenizer_config": {"truncation_side": "up"}}, "invalid 'truncation_side'"),
+        ({"tokenizer_config": {"split_special_tokens": True}}, "'split_special_tokens' is not supported"),
+        ({"tokenizer_config": {"tokenizer_class": "CamembertTokenizer"}}, "the tokenizer is not a CamembertTokenizer"),
+        ({"tokenizer_config": {"tokenizer_class": 7}}, "'tokenizer_class' is not a string"),
+    ],
+)
+def test_files_that_contradict_each_other(tables: dict[str, Any], message: str, trained, tmp_path: Path) -> None:
+    made, _ = trained["BertTokenizer"]
+    folder = write(
+        tmp_path / "a", {"tokenizer.json": made.to_str().encode()}, **{"config": {"model_type": "bert"}, **tables}
+    )
+    with pytest.raises(UserError, match=message):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("kind", ["BertTokenizer", "RobertaTokenizer", "XLMRobertaTokenizer"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_long_texts_are_cut_as_if_they_had_been_read_whole(kind: str, side: str, trained, tmp_path: Path) -> None:
+    made, _ = trained[kind]
+    config = {"tokenizer_class": kind, "truncation_side": side}
+    folder = write(tmp_path / "a", {"tokenizer.json": made.to_str().encode()}, tokenizer_config=config)
+    write(folder, {}, config={"model_type": MODELS[kind]})
+    blanks = " " * 20_000
+    long = [f"{blanks}the film was good{blanks}", "good film " * 900, f"{'x' * 3000} good {'y' * 3000}", "the film"]
+    ours = compare(folder, long, long[::-1], 12)
+    found = ours.encode_batch(["the film " * 1000, f"{blanks}good", "good"], max_length=12)
+    assert found.cut == (3 if kind == "RobertaTokenizer" else 2) - 1
+    assert ours.cuts_left == (side == "left")
+
+
+def test_the_side_of_a_tokenizer_json_is_kept(trained, tmp_path: Path) -> None:
+    made, _ = trained["BertTokenizer"]
+    cut = Native.from_str(made.to_str())
+    cut.enable_truncation(8, direction="left")
+    folder = write(tmp_path / "a", {"tokenizer.json": cut.to_str().encode()}, config={"model_type": "bert"})
+    ours = compare(folder, TEXTS[:3], TEXTS[3:6], 9)
+    assert Tokenizer(ours.files()).cuts_left
+    assert not Tokenizer({**ours.files(), "tokenizer_config.json": b"{}"}).cuts_left
