@@ -102,7 +102,7 @@ def test_the_default_prompt_comes_before_each_text(six: Path) -> None:
     with pytest.raises(UserError, match="a default prompt that is left out of the pooling is not supported"):
         read_parts(six, HIDDEN)
     rewrite(prompts, default_prompt_name="question")
-    with pytest.raises(UserError, match="default_prompt_name is 'question'.*query, document"):
+    with pytest.raises(UserError, match=r"default_prompt_name is 'question'.*query, document"):
         read_parts(six, HIDDEN)
 
 
