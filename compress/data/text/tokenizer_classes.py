@@ -150,20 +150,21 @@ def settle(files: Mapping[str, bytes], model: Mapping[str, Any], where: str) -> 
     stored = native.parse(files[PIPELINE], f"{where}: {PIPELINE}") if PIPELINE in files else None
     if stored is None and kind == AS_STORED:
         kind = "BertTokenizer" if "vocab.txt" in files else "RobertaTokenizer"
+    given = None if stored is None or kind == AS_STORED else native.build(files[PIPELINE], where)
     sources = _sources(files, config, stored, kind, where)
     if stored is None:
-        made = _built(kind, sources, None, files)
+        made = _built(kind, sources, None)
     else:
         if kind == AS_STORED and stored.get("post_processor") and _has_all(stored, sources):
             return files[PIPELINE]
-        given = native.build(files[PIPELINE], where)
+        given = given or native.build(files[PIPELINE], where)
         if kind == AS_STORED:
             made = native.build(files[PIPELINE], where)
             _add(made, sources, {role: sources.token(role, None) for role in ROLES})
             if made.post_processor is None:
                 made.post_processor = processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:1", special_tokens=[])
         else:
-            made = _built(kind, sources, given, files)
+            made = _built(kind, sources, given)
         if _same(made, given):
             return files[PIPELINE]
     _check_ids(made, sources, where)
@@ -172,7 +173,7 @@ def settle(files: Mapping[str, bytes], model: Mapping[str, Any], where: str) -> 
 
 def _has_all(stored: Mapping[str, Any], sources: Sources) -> bool:
     """Whether a tokenizer.json holds every token that the other files name."""
-    rows = [row for row in stored.get("added_tokens") or () if isinstance(row, dict)]
+    rows = [row for row in _rows(stored) if isinstance(row, dict)]
     held = {(row.get("id"), _settings(as_token(row, sources.where))) for row in rows}
     texts = {row.get("content") for row in rows}
     others = [*(sources.token(role, None) for role in ROLES), *sources.further()]
@@ -181,14 +182,18 @@ def _has_all(stored: Mapping[str, Any], sources: Sources) -> bool:
     )
 
 
+def _rows(stored: Mapping[str, Any] | None) -> list[Any]:
+    """The added tokens of a tokenizer.json."""
+    found = None if stored is None else stored.get("added_tokens")
+    return found if isinstance(found, list) else []
+
+
 def _settings(token: str | AddedToken | None) -> tuple[Any, ...]:
     assert isinstance(token, AddedToken)
     return token.content, token.lstrip, token.rstrip, token.single_word, token.normalized, token.special
 
 
-def _built(
-    kind: str, sources: Sources, given: tokenizers.Tokenizer | None, files: Mapping[str, bytes]
-) -> tokenizers.Tokenizer:
+def _built(kind: str, sources: Sources, given: tokenizers.Tokenizer | None) -> tokenizers.Tokenizer:
     """given: the tokenizer.json, None: the folder has none."""
     builder = BUILDERS[kind]
     named: dict[str, str | AddedToken | None] = {
@@ -261,7 +266,7 @@ def _check_ids(made: tokenizers.Tokenizer, sources: Sources, where: str) -> None
         if found != number:
             raise UserError(
                 f"added token '{printable(token.content, 40)}' has the id {number:,}", where=where,
-                why=f"with this vocabulary it gets the id {found:,}",
+                why="it has no text" if found is None else f"with this vocabulary it gets the id {found:,}",
                 do="save the tokenizer again with the vocabulary it was made for",
             )  # fmt: skip
 
@@ -325,11 +330,12 @@ def _sources(
                 values[key] = row
         if ADDED in files:
             special = {text_of(token) for role in ROLES if (token := _plain(values.get(f"{role}_token"))) is not None}
-            special |= {text_of(_plain(row)) for row in values.get("extra_special_tokens") or ()}
+            extra = values.get("extra_special_tokens")
+            special |= {text_of(_plain(row)) for row in (extra if isinstance(extra, list) else ())}
             for text, number in native.parse(files[ADDED], f"{where}: {ADDED}").items():
                 row = {"content": text, "normalized": text not in special, "special": text in special}
                 state(number, row, f"{where}: {ADDED}")
-        for row in (stored or {}).get("added_tokens") or ():
+        for row in _rows(stored):
             state(row.get("id") if isinstance(row, dict) else None, row, f"{where}: {PIPELINE}: added_tokens")
     if kind == AS_STORED:
         return Sources(values, stated, None, [], None, where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,8 +96,15 @@ def settle(files: Mapping[str, bytes], model: Mapping[str, Any], where: str) -> 
             told = native.parse(files[CONFIG], f"{where}: {CONFIG}") if CONFIG in files else {}
             tokenizer_classes.class_of(told, model, where)
         return dict(files)
-    made = normal(dict(files), where, model)
-    settled = tokenizer_classes.settle(made, model, where)
+    told = json.dumps({key: model.get(key) for key in ("model_type", "tokenizer_class")})
+    return dict(_settled(tuple(files.items()), told, where))
+
+
+@lru_cache(maxsize=2)  # a command opens a folder several times, and XLM-R's tokenizer takes seconds
+def _settled(files: tuple[tuple[str, bytes], ...], model: str, where: str) -> dict[str, bytes]:
+    """model: what config.json says of the tokenizer, as JSON."""
+    made = normal(dict(files), where, json.loads(model))
+    settled = tokenizer_classes.settle(made, json.loads(model), where)
     return made if settled == made["tokenizer.json"] else {**made, "tokenizer.json": settled}
 
 
