@@ -235,7 +235,7 @@ def _pooling(file: Path, hidden: int) -> tuple[Pooling, bool]:
     if "pooling_mode" in fields.values:
         named = fields.values["pooling_mode"]
         asked = sorted(map(str, named)) if isinstance(named, list) else [str(named)]
-        known = {name: name for name in _MODES}
+        known: dict[Pooling, str] = {name: name for name in _MODES}
     else:
         asked = sorted(n for n, value in fields.values.items() if n.startswith("pooling_mode_") and value is True)
         known = dict(_MODES)

@@ -369,7 +369,8 @@ def _vocabulary(
                 why=f"it has no vocabulary of {builder.model}",
                 do=f'correct "{CLASS}" in {CONFIG}: PreTrainedTokenizerFast is any {PIPELINE}',
             )  # fmt: skip
-        return vocabulary, [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]
+        pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in merges)
+        return vocabulary, [(str(first), str(second)) for first, second in pairs]
     if missing := [name for name in builder.files if name not in files]:
         raise UserError(
             f"{builder.name} needs {' and '.join(builder.files or (PIPELINE,))}", where=where,
