@@ -19,7 +19,7 @@ from compress.cpus import prepare_threads, read_cpus
 
 if TYPE_CHECKING:
     from compress.api.model import Model, load
-    from compress.api.model_commands import Analysis, WrittenModel, analyze, calibrate, extend, promote, verify
+    from compress.api.model_commands import Analysis, WrittenModel, analyze, calibrate, convert, extend, promote, verify
     from compress.api.result import Result
     from compress.api.tensors import (
         Scheme,
@@ -65,6 +65,7 @@ __all__ = [
     "analyze",
     "calibrate",
     "compare",
+    "convert",
     "distill",
     "extend",
     "factorize",

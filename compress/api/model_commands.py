@@ -71,6 +71,15 @@ def calibrate(
     return call_for(WrittenModel, "calibrate", told, model_name(model), quiet=quiet)
 
 
+def convert(model: Folder, *, output: Folder, quiet: bool = False, **options: Any) -> WrittenModel:
+    """Convert a model folder whose only weights are pytorch_model.bin to safetensors: `compress convert`.
+
+    The pickle is read in a process of its own with limits, and only tensors are taken from it.  output: a new folder;
+    the original is not changed.
+    """
+    return call_for(WrittenModel, "convert", {**options, "output": fspath(output)}, fspath(model), quiet=quiet)
+
+
 def extend(
     model: ModelLike,
     max_positions: int,

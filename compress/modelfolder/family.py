@@ -5,6 +5,7 @@ A family is a file in `families/` with a class `Family`; the file's name is its 
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,14 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.low_rank import is_low_rank
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.config.sparsity import dense
-from compress.errors import UserError, did_you_mean, printable
+from compress.errors import UserError, printable
 from compress.modelfolder.fields import Fields
 
 NATIVE = "compress-encoder"
 """The model_type that older versions gave to what no stock class expresses: our own config and parameter names."""
+
+_SHORT, _ALIKE = 5, 0.85
+"""Letters of a name that may be mistyped; `difflib`'s ratio of two names of which one is the other mistyped."""
 
 QUANTIZED = "its matrices are quantized, and a stock class would compute with the float weights behind them"
 OLDER = "its config.json was written by an older version of compress; save it again"
@@ -138,15 +142,29 @@ def of_config(values: Mapping[str, Any], where: str, tensors: Callable[[], Itera
         )
     family = load_families().get(model_type)
     if family is None:
-        listing = "known: " + ", ".join(load_families())
-        hint = did_you_mean(model_type, load_families())
+        near = _intended(model_type, load_families())
         raise UserError(
             f"unknown model_type '{printable(model_type, 60)}'",
             where=where,
-            why=listing,
-            do=None if hint == listing else hint,
+            why="known: " + ", ".join(load_families()),
+            do=None if near is None else f"did you mean '{near}'?",
         )
     return family, []
+
+
+def _intended(name: str, known: Iterable[str]) -> str | None:
+    """The family whose name was mistyped; None for a name that may be another family's: those often differ little."""
+
+    def plain(text: str) -> str:
+        return "".join(c for c in text.casefold() if c.isalnum())
+
+    for one in known:
+        letters, others = plain(name), plain(one)
+        ratio = difflib.SequenceMatcher(None, letters, others).ratio()
+        inside = letters.startswith(others) or letters.endswith(others)
+        if letters == others or (len(letters) > _SHORT and ratio > _ALIKE and not inside):
+            return one
+    return None
 
 
 def _guessed(values: Mapping[str, Any], tensors: Iterable[str]) -> Family | None:

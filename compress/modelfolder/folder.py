@@ -21,11 +21,12 @@ from compress.encoder.modules.layers import fill
 from compress.encoder.modules.masks import require_pattern
 from compress.encoder.modules.model import Model
 from compress.errors import UserError, did_you_mean
-from compress.modelfolder import private, vocabulary, weights
+from compress.modelfolder import meta, private, vocabulary, weights
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.meta import DataNote, FolderMeta, Parent, RecipeNote
 from compress.modelfolder.open import CONFIG, OpenedFolder, file_digest, open_folder
 from compress.modelfolder.save import annotate, duplicate, save_model
+from compress.storage import safe
 
 __all__ = [
     "DataNote",
@@ -189,7 +190,10 @@ def fingerprint(path: Path | str) -> str:
 def vocabulary_digest(path: Path | str) -> str | None:
     """sha256 of the (id, token) pairs of the folder's tokenizer; None when it has no tokenizer."""
     folder = Path(path)
-    tokens = vocabulary.tokens(vocabulary.read_files(folder), str(folder))
+    config = safe.read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    ours = meta.read(folder) is not None
+    files = vocabulary.settled(vocabulary.read_files(folder), config, str(folder), ours=ours)
+    tokens = vocabulary.tokens(files, str(folder))
     return None if tokens is None else vocabulary.digest(tokens)
 
 

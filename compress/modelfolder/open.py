@@ -89,11 +89,12 @@ def open_folder(path: Path, *, verify: bool = True) -> OpenedFolder:
         notes.append("config.json refers to custom code (auto_map), which was not run")
     found = meta.read(path)
     tokenizer_files = vocabulary.read_files(path)
-    tokens = vocabulary.tokens(tokenizer_files, str(path))
+    tokens = _tokens(tokenizer_files, description, path)
     if tokens is None:
         notes.append("the folder has no tokenizer")
-    else:
-        vocabulary.check_fits(tokens, description.encoder.vocabulary, str(path))
+    settled = vocabulary.settled(tokenizer_files, values, str(path), ours=found is not None)
+    if settled != tokenizer_files:
+        tokenizer_files, tokens = settled, _tokens(settled, description, path)
     if verify:
         names = [*(file.name for file in files), private.FILE, *tokenizer_files]
         _check_unchanged(path, names, ours=found is not None)
@@ -145,6 +146,14 @@ def _check_place(path: Path) -> None:
         if (path / OLD_CONFIG).is_file():
             do = f"rename {OLD_CONFIG} to {CONFIG}"
         raise UserError(f"no {CONFIG}: not a model folder", where=str(path), do=do)
+
+
+def _tokens(files: Mapping[str, bytes], description: Description, path: Path) -> dict[str, int] | None:
+    """Token → id. Raises UserError for an id without an embedding."""
+    found = vocabulary.tokens(files, str(path))
+    if found is not None:
+        vocabulary.check_fits(found, description.encoder.vocabulary, str(path))
+    return found
 
 
 @contextmanager

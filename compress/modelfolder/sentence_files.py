@@ -16,11 +16,18 @@ from compress.encoder.config.encoder import EncoderConfig
 from compress.errors import UserError, printable
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.open import file_digest
-from compress.modelfolder.sentence_pooling import MAX_LENGTH, MODULES, PACKAGE, WIDTH, list_modules, settings_file
+from compress.modelfolder.sentence_pooling import (
+    MAX_LENGTH,
+    MODULES,
+    NEW_WIDTH,
+    PACKAGE,
+    PROMPTS,
+    WIDTH,
+    list_modules,
+    settings_file,
+)
 from compress.storage import safe
 
-PROMPTS = "config_sentence_transformers.json"
-"""Prompts by name, which of them is the default, and how vectors are compared."""
 LIMIT = 1 << 30
 """Bytes of one file."""
 _NAMES = (MODULES, PROMPTS, "sentence_*_config.json", "[0-9]*_*/*")
@@ -124,7 +131,7 @@ def _resized(
             do=f"keep the hidden size; {_DO}",
         )  # fmt: skip
     values = safe.read_json(folder / name)
-    return {**held, name: _json({**values, WIDTH: after} if WIDTH in values else values)}
+    return {**held, name: _json(values | {key: after for key in (WIDTH, NEW_WIDTH) if key in values})}
 
 
 def _shortened(file: Path, before: int, after: int) -> bytes:

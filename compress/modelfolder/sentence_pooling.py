@@ -31,7 +31,10 @@ Pooling = Literal["mean", "cls"]
 PACKAGE = "sentence_transformers."
 TYPES = f"{PACKAGE}models."
 _MODES: dict[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
-WIDTH = "word_embedding_dimension"
+WIDTH, NEW_WIDTH = "word_embedding_dimension", "embedding_dimension"
+VECTOR = "sentence_embedding"
+PROMPTS = "config_sentence_transformers.json"
+"""Prompts by name, which of them is the default, and how vectors are compared."""
 _ACTIVATIONS = {"torch.nn.modules.linear.Identity": False, "torch.nn.modules.activation.Tanh": True}
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 
@@ -54,13 +57,16 @@ class Dense:
 class SentenceParts:
     """From a text's last hidden states to its vector: pooled, through each Dense, and to length 1 where `normalize`.
 
-    max_length: of a text in tokens; None: what the encoder holds.
+    max_length: of a text in tokens; None: what the encoder holds.  lowercase: texts are lower-cased first.  prompt:
+    what is put before each text.
     """
 
     pooling: Pooling = "mean"
     denses: tuple[Dense, ...] = ()
     normalize: bool = False
     max_length: int | None = None
+    lowercase: bool = False
+    prompt: str = ""
 
     def __call__(self, pooled: Tensor) -> Tensor:
         """(N, hidden) pooled states → (N, width)."""
@@ -89,6 +95,7 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
     if not listed.is_file():
         return SentenceParts()
     pooling: Pooling | None = None
+    whole = True
     denses: list[Dense] = []
     normalize = False
     for module in list_modules(listed):
@@ -97,10 +104,12 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
             if where != folder:
                 raise module.fields.wrong("path", "an empty path: the encoder in the folder itself")
         elif kind == "Pooling":
-            pooling = _pooling(where / _CONFIG, hidden)
+            pooling, whole = _pooling(where / _CONFIG, hidden)
         elif kind == "Dense" and not normalize:
             denses.append(_dense(where, int(denses[-1].weight.shape[0]) if denses else hidden))
         elif kind == "Normalize":
+            if (where / _CONFIG).is_file():
+                _require_vectors(_fields(where / _CONFIG))
             normalize = True
         else:
             raise UserError(
@@ -109,16 +118,53 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
             )  # fmt: skip
     if pooling is None:
         raise UserError("no Pooling module", where=str(listed), do="add a Pooling module")
-    return SentenceParts(pooling, tuple(denses), normalize, read_max_length(folder))
+    settings = settings_file(folder)
+    lowercase = settings is not None and _fields(settings).flag("do_lower_case", False)
+    prompt = read_prompt(folder)
+    if prompt and not whole:
+        raise UserError(
+            "a default prompt that is left out of the pooling is not supported", where=str(listed),
+            why="include_prompt is false", do=f"set default_prompt_name to null in {PROMPTS}",
+        )  # fmt: skip
+    return SentenceParts(pooling, tuple(denses), normalize, read_max_length(folder), lowercase, prompt)
+
+
+def read_prompt(folder: Path) -> str:
+    """The prompt that `default_prompt_name` names; "" where it names none. Raises UserError for a name without one."""
+    file = folder / PROMPTS
+    if not file.is_file():
+        return ""
+    fields = _fields(file)
+    name, prompts = fields.values.get("default_prompt_name"), fields.values.get("prompts") or {}
+    if name is None:
+        return ""
+    if not isinstance(prompts, dict) or not isinstance(name, str) or name not in prompts:
+        known = ", ".join(map(str, prompts)) if isinstance(prompts, dict) else ""
+        raise fields.wrong("default_prompt_name", f"a name in prompts: {printable(known, 80) or 'there are none'}")
+    prompt = prompts[name]
+    if prompt is not None and not isinstance(prompt, str):
+        raise fields.wrong(f"prompts.{name}", "a text")
+    return prompt or ""
 
 
 def read_max_length(folder: Path) -> int | None:
     """Longest text in tokens that a folder with modules.json gives; None where it gives none."""
     file = settings_file(folder) if (folder / MODULES).is_file() else None
     settings = None if file is None else _fields(file)
-    if settings is None or settings.values.get(MAX_LENGTH) is None:
+    if settings is None:
         return None
+    if settings.values.get(MAX_LENGTH) is None:
+        return _tokenizer_length(folder)
     return settings.integer(MAX_LENGTH, most=MAX_POSITIONS)
+
+
+def _tokenizer_length(folder: Path) -> int | None:
+    """The longest text in tokenizer_config.json, which version 6 goes by; None where that sets no bound."""
+    file = folder / "tokenizer_config.json"
+    value = safe.read_json(file, 64 << 20).get("model_max_length") if file.is_file() else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= MAX_POSITIONS:
+        return None
+    return int(value)
 
 
 def settings_file(folder: Path) -> Path | None:
@@ -149,8 +195,8 @@ def part_files(parts: SentenceParts, hidden: int) -> dict[str, bytes]:
             tensors["linear.bias"] = dense.bias.contiguous()
         files[f"{number}_Dense/{_CONFIG}"] = _json({**values, "activation_function": activation})
         files[f"{number}_Dense/{_WEIGHTS}"] = b"".join(encode(tensors, {"format": "pt"})[1])
-    if parts.max_length is not None:
-        files[SETTINGS] = _json({MAX_LENGTH: parts.max_length, "do_lower_case": False})
+    if parts.max_length is not None or parts.lowercase:
+        files[SETTINGS] = _json({MAX_LENGTH: parts.max_length, "do_lower_case": parts.lowercase})
     return files
 
 
@@ -178,23 +224,42 @@ def _plain(module: Fields) -> str:
     return path
 
 
-def _pooling(file: Path, hidden: int) -> Pooling:
+def _pooling(file: Path, hidden: int) -> tuple[Pooling, bool]:
+    """How tokens are pooled, and whether the tokens of a prompt are: of version 6's files, and of older ones."""
     fields = _fields(file)
-    width = fields.integer(WIDTH, most=MAX_WIDTH, default=hidden)
+    key = NEW_WIDTH if NEW_WIDTH in fields.values else WIDTH
+    width = fields.integer(key, most=MAX_WIDTH, default=hidden)
     if width != hidden:
-        raise fields.wrong(WIDTH, f"{hidden}, the width of the encoder")
-    asked = sorted(name for name, value in fields.values.items() if name.startswith("pooling_mode_") and value is True)
-    for name, mode in _MODES.items():
+        raise fields.wrong(key, f"{hidden}, the width of the encoder")
+    whole = fields.flag("include_prompt", True)
+    if "pooling_mode" in fields.values:
+        named = fields.values["pooling_mode"]
+        asked = sorted(map(str, named)) if isinstance(named, list) else [str(named)]
+        known: dict[Pooling, str] = {name: name for name in _MODES}
+    else:
+        asked = sorted(n for n, value in fields.values.items() if n.startswith("pooling_mode_") and value is True)
+        known = dict(_MODES)
+    for name, mode in known.items():
         if asked == [mode]:
-            return name
+            return name, whole
     raise UserError(
-        "this pooling is not supported", where=str(file), why=f"found {', '.join(asked) or 'none'}",
-        do=f"use one of {', '.join(_MODES.values())}",
+        "this pooling is not supported", where=str(file), why=f"found {printable(', '.join(asked), 100) or 'none'}",
+        do=f"use one of {', '.join(known.values())}",
     )  # fmt: skip
+
+
+def _require_vectors(fields: Fields) -> None:
+    """Raise UserError for a module of version 6 that reads or writes something else than the vector of a text."""
+    for key in ("module_input_name", "module_output_name"):
+        if fields.values.get(key) not in (None, VECTOR):
+            raise fields.wrong(key, VECTOR)
+    if fields.flag("use_residual", False):
+        raise fields.wrong("use_residual", "false: a module with a residual is not supported")
 
 
 def _dense(folder: Path, given: int) -> Dense:
     fields = _fields(folder / _CONFIG)
+    _require_vectors(fields)
     out = fields.integer("out_features", most=MAX_WIDTH)
     if fields.integer("in_features", most=MAX_WIDTH) != given:
         raise fields.wrong("in_features", f"{given}, the output width of the previous module")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from compress.data.text import tokenizer_files
 from compress.errors import UserError
 
 # Whatever a tokenizer of the ecosystem may consist of; everything here is copied from folder to folder as it is.
@@ -39,6 +40,19 @@ def read_files(folder: Path) -> dict[str, bytes]:
             )
         found[name] = path.read_bytes()
     return found
+
+
+def settled(
+    files: Mapping[str, bytes], config: Mapping[str, Any], where: str, *, ours: bool
+) -> dict[str, bytes]:  # fmt: skip
+    """A folder's tokenizer files with a tokenizer.json that encodes as transformers does with the folder.
+
+    config: its config.json.  ours: a folder that we wrote has been settled, or its model was trained with the
+    tokenizer.json as it is.  Raises UserError as `tokenizer_files.settle`.
+    """
+    if ours and "tokenizer.json" in files:
+        return dict(files)
+    return tokenizer_files.settle(files, config, where)
 
 
 def tokens(files: Mapping[str, bytes], where: str) -> dict[str, int] | None:

@@ -43,7 +43,7 @@ class StoredTensor:
 def weight_files(folder: Path) -> list[Path]:
     """The files that hold the weights: model.safetensors, or the shards that the index names, and our own.
 
-    Raises UserError when there are none; pickles are refused with the line that converts them.
+    Raises UserError when there are none; pickles are refused with the command that converts them.
     """
     own = [folder / private.WEIGHTS] if (folder / private.WEIGHTS).is_file() else []
     if (folder / SINGLE).is_file():
@@ -67,16 +67,14 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def refuse_pickle(path: Path) -> UserError:
-    """A pickle runs code when it is read, so it is never read; this says how to convert it where that is safe."""
-    line = (
-        'python -c "import torch, safetensors.torch as s; s.save_file({k: v.clone() for k, v in '
-        f"torch.load('{path.name}', weights_only=True).items()}}, '{SINGLE}', {{'format': 'pt'}})\""
-    )
+    """A pickle runs code when it is read, so it is never read in this process; this names the command that converts
+    one."""
+    folder = path.parent
     return UserError(
         "pickle files are not supported because loading one can run code",
         where=str(path),
         why="only safetensors files are supported",
-        do=f"convert it in a sandbox: {line}",
+        do=f"convert it: compress convert {folder} --output {folder}-safetensors",
     )
 
 

@@ -13,6 +13,7 @@ from compress.contracts import Needs
 from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
+from compress.data.text.tokenizer_files import lowercased
 from compress.encoder.infer.prepare import prepare
 from compress.modelfolder.folder import load_model
 from compress.modelfolder.sentence_pooling import Dense, SentenceParts, read_parts
@@ -24,7 +25,8 @@ from evaluation.representation.rows import rows_of
 class Embedder:
     """Vectors of texts by a model folder on this device: pooled, and post-processed as the folder says.
 
-    A folder that says nothing means the mean of all tokens. Heads are left behind. precision: of weights and matrix
+    A folder that says nothing means the mean of all tokens. Its default prompt comes before each text, and its
+    `do_lower_case` lower-cases them. Heads are left behind. precision: of weights and matrix
     products.
     """
 
@@ -32,9 +34,12 @@ class Embedder:
         self.folder, self.device = Path(folder), device
         loaded = load_model(self.folder, keep=(), device=device)
         self.config = loaded.config
-        self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(self.folder))
-        self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
         self.parts: SentenceParts = read_parts(self.folder, self.config.hidden)
+        files = loaded.tokenizer_files
+        if self.parts.lowercase:
+            files = lowercased(files, str(self.folder))
+        self.tokenizer = Tokenizer.from_files(files, where=str(self.folder))
+        self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
         self.max_length = min(self.parts.max_length or loaded.meta.max_length or 10**9, self.config.max_positions)
         self._run = prepare(loaded.model, precision)
 
@@ -47,7 +52,9 @@ class Embedder:
         """(N, hidden) fp32 on the CPU, before any post-processing. told: of how many texts are done.
 
         Raises UserError when there is no text."""
-        examples = encode_texts(self.tokenizer, texts, max_length=self.max_length)
+        prompt = self.parts.prompt
+        whole = [prompt + text for text in texts] if prompt else texts
+        examples = encode_texts(self.tokenizer, whole, max_length=self.max_length)
         found, done = [], 0
         for batch in evaluation_batches(examples, MAX_TOKENS):
             state = self._run(batch.to(self.device), Needs()).last_hidden

@@ -16,14 +16,14 @@ from compress.api import command
 from compress.errors import UserError
 
 FUNCTIONS = {
-    "analyze", "calibrate", "extend", "promote", "tokenizer", "verify",
+    "analyze", "calibrate", "convert", "extend", "promote", "tokenizer", "verify",
     "compare", "distill", "factorize", "factorize_linear", "fake_quantize", "finetune", "fit", "keep_word_rows", "load",
     "pretrain", "prune_layers", "prune_vocab", "prune_width", "quantize", "run", "share", "share_layers", "sparsify",
     "affine_scheme", "symmetric_scheme", "take_heads_and_neurons", "take_layers",
 }  # fmt: skip
 CLASSES = {"Analysis", "Model", "Result", "RunResult", "Scheme", "UserError", "WrittenModel"}
 VERBS = (
-    "analyze", "calibrate", "extend", "promote", "tokenizer", "verify",
+    "analyze", "calibrate", "convert", "extend", "promote", "tokenizer", "verify",
     "compare", "distill", "factorize", "finetune", "fit", "pretrain", "prune_layers", "prune_vocab", "prune_width",
     "quantize", "run", "share", "sparsify",
 )  # fmt: skip

@@ -247,12 +247,17 @@ def test_the_document_is_printed_when_the_push_fails(
 # --- commands ---------------------------------------------------------------------------------------------------
 
 TRAINS = ("distill", "finetune", "pretrain", "quantize", "prune-layers", "prune-width", "prune-vocab", "share")
-WRITES = (*TRAINS, "factorize", "sparsify", "run", "fit", "export", "extend", "calibrate")
+WRITES = (*TRAINS, "factorize", "sparsify", "run", "fit", "export", "extend", "calibrate", "convert")
 
 
 @pytest.mark.parametrize("command", WRITES)
 def test_commands_that_write_a_model_take_push(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--push-private", *(["x"] if command in ("run", "fit", "export", "calibrate") else [])]) == 2
+    assert (
+        main(
+            [command, "--push-private", *(["x"] if command in ("run", "fit", "export", "calibrate", "convert") else [])]
+        )
+        == 2
+    )
     missing = main([command, "--push", "small"]) if command in TRAINS else 2
     assert missing == 2
     told = capsys.readouterr().err

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from compress.data.text import tokenizer_files, tokenizer_limits
+from compress.data.text import tokenizer_files, tokenizer_limits, tokenizer_native
 from compress.errors import UserError, printable
 
 MAX_LENGTH = 1 << 20  # tokens; nothing of the BERT family comes near
 SHORTEST = 3  # [CLS], one token, [SEP]
-CHARACTERS_PER_TOKEN = 64  # of a text that is kept before tokenizing: 20 MB of text took 88 s to become 128 tokens
+CHARACTERS_PER_TOKEN = 64  # of a long text that are tokenized first; English has about 5
+_CERTAIN = 32  # times the limit in tokens: more than enough where words are not told apart
 AT_ONCE = 1024
 
 
@@ -51,7 +52,8 @@ class Tokenizer:
         self.where = where
         self._files = tokenizer_files.normal(dict(files), where)
         self._settings = tokenizer_files.settings(self._files, where)
-        self._backend = tokenizer_files.build(self._files["tokenizer.json"], where)
+        self._side = tokenizer_files.truncation_side(self._settings, where)
+        self._backend = tokenizer_native.build(self._files["tokenizer.json"], where)
         self._limited: dict[int, tokenizers.Tokenizer] = {}
         self.vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
         _check_ids(self.vocabulary, where)
@@ -80,8 +82,9 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | Path) -> Tokenizer:
-        """From a folder with tokenizer.json, or with vocab.txt alone (WordPiece). Raises UserError."""
-        return cls(tokenizer_files.read_folder(Path(folder)), where=str(folder))
+        """From a folder's files, as transformers reads them; of a folder that we wrote, its tokenizer.json. Raises
+        UserError."""
+        return cls(tokenizer_files.read_settled(Path(folder)), where=str(folder))
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, where: str = "tokenizer") -> Tokenizer:
@@ -201,18 +204,39 @@ class Tokenizer:
         words: bool = False,
         spans: bool = False,
     ) -> EncodedRows:
-        """Texts, or pairs of texts, with special tokens, cut to `max_length` (the longer text of a pair first).
+        """Texts, or pairs of texts, with special tokens, cut to `max_length` (the longer text of a pair first), at the
+        side that the tokenizer's configuration names.
 
-        A text is cut to 64 characters a token before tokenizing. Raises UserError for lengths below 3, and for texts
-        the tokenizer breaks on.
+        A text of more than 64 characters a token is shortened before tokenizing, to a part that gives the same tokens.
+        Raises UserError for lengths below 3, and for texts the tokenizer breaks on.
         """
         check_length(max_length)
-        keep = max_length * CHARACTERS_PER_TOKEN
-        short = [text[:keep] for text in texts]
-        rows: list[Any] = short
+        rows: list[Any] = [self._shortened(text, max_length) for text in texts]
         if pairs is not None:
-            rows = list(zip(short, (text[:keep] for text in pairs), strict=True))
+            rows = list(zip(rows, (self._shortened(text, max_length) for text in pairs), strict=True))
         return self._encode(self._limit(max_length), rows, words, pairs is not None, max_length, spans)
+
+    def _shortened(self, text: str, limit: int) -> str:
+        """The part of a long text from which its first `limit` tokens come, or its last ones where the other side is
+        cut: 20 MB of text took 88 s to become 128 tokens.
+
+        Tokens depend on their word alone, so all are right but those of the word that the cut goes through. A text
+        without enough words, such as one of blanks, is read four times as far each time.
+        """
+        kept = limit * CHARACTERS_PER_TOKEN
+        while kept < len(text):
+            part = text[-kept:] if self.cuts_left else text[:kept]
+            words = _guarded(self._backend, [part], False, True, self.where)[0].word_ids
+            broken = words[0 if self.cuts_left else -1] if words else None
+            if sum(word != broken for word in words) > limit or len(words) > _CERTAIN * limit:
+                return part
+            kept *= 4
+        return text
+
+    @property
+    def cuts_left(self) -> bool:
+        """Whether a text that is too long loses its beginning, and not its end."""
+        return self._side == "left"
 
     def encode_plain(self, texts: Sequence[str], *, words: bool = True, spans: bool = False) -> EncodedRows:
         """Texts without special tokens and without a limit: for corpora, whose lines are short and cut later."""
@@ -226,7 +250,7 @@ class Tokenizer:
         stride: tokens of that text that neighbouring windows share; the first of two must leave room for more than that
         many. Raises UserError for texts the tokenizer breaks on.
         """
-        backend = tokenizer_files.build(self._files["tokenizer.json"], self.where)
+        backend = tokenizer_native.build(self._files["tokenizer.json"], self.where)
         backend.enable_truncation(max_length, stride=stride, strategy="only_second" if seconds else "only_first")
         for start in range(0, len(firsts), AT_ONCE):
             part: list[Any] = list(firsts[start : start + AT_ONCE])
@@ -242,8 +266,8 @@ class Tokenizer:
 
     def _limit(self, max_length: int) -> tokenizers.Tokenizer:
         if max_length not in self._limited:
-            limited = tokenizer_files.build(self._files["tokenizer.json"], self.where)
-            limited.enable_truncation(max_length, strategy="longest_first")
+            limited = tokenizer_native.build(self._files["tokenizer.json"], self.where)
+            limited.enable_truncation(max_length, strategy="longest_first", direction=self._side)
             self._limited[max_length] = limited
         return self._limited[max_length]
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tokenizers
 
 from compress.contracts import SPECIAL_TOKENS
-from compress.data.text import tokenizer_limits, tokenizer_probe
-from compress.errors import UserError, printable
+from compress.data.text import tokenizer_classes, tokenizer_limits, tokenizer_probe
+from compress.data.text import tokenizer_native as native
+from compress.errors import UserError
+from compress.storage import safe
 
 NAMES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
 BPE = ("vocab.json", "merges.txt")  # what RoBERTa's tokenizer consists of in older folders
+CONFIG, SIDE = "tokenizer_config.json", "truncation_side"
+OURS = "compress.json"  # lies in the folders that we wrote
 SENTENCE_PIECE = ("sentencepiece.bpe.model", "spiece.model")
 LIMIT = 64 << 20  # bytes of one file; the largest honest tokenizer.json known has 33 MB
 
@@ -38,17 +43,34 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def normal(files: dict[str, bytes], where: str) -> dict[str, bytes]:
-    """The files with a tokenizer.json that neither truncates nor pads (else every user would inherit that)."""
+def read_settled(folder: Path) -> dict[str, bytes]:
+    """`read_folder`, and of a foreign folder `settle`. Raises UserError."""
+    files = read_folder(folder)
+    if (folder / OURS).is_file() and "tokenizer.json" in files:
+        return files
+    config = folder / "config.json"
+    return settle(files, safe.read_json(config) if config.is_file() else {}, str(folder))
+
+
+def normal(files: dict[str, bytes], where: str, model: Mapping[str, Any] | None = None) -> dict[str, bytes]:
+    """The files with a tokenizer.json that neither truncates nor pads (else every user would inherit that).
+
+    The side at which it truncates goes into tokenizer_config.json, where that has none.  model: the folder's
+    config.json.
+    """
     for name, data in files.items():
         if len(data) > LIMIT:
             raise UserError("the file is too large", where=f"{where}: {name}", why=f"limit {LIMIT >> 20} MiB")
     if "tokenizer.json" not in files:
-        return {"tokenizer.json": from_vocabulary(files, where), **files}
-    pipeline = parse(files["tokenizer.json"], f"{where}: tokenizer.json")
+        return {"tokenizer.json": from_vocabulary(files, where, model or {}), **files}
+    pipeline = native.parse(files["tokenizer.json"], f"{where}: tokenizer.json")
     tokenizer_limits.check(pipeline, f"{where}: tokenizer.json")
     tokenizer_probe.require_harmless(pipeline, f"{where}: tokenizer.json")
-    if pipeline.get("truncation") is not None or pipeline.get("padding") is not None:
+    truncation = pipeline.get("truncation")
+    if truncation is not None or pipeline.get("padding") is not None:
+        if isinstance(truncation, dict) and truncation.get("direction") == "Left":
+            told = native.parse(files[CONFIG], f"{where}: {CONFIG}") if CONFIG in files else {}
+            files[CONFIG] = (json.dumps({SIDE: "left"} | told, ensure_ascii=False, indent=2) + "\n").encode()
         pipeline["truncation"] = pipeline["padding"] = None
         files["tokenizer.json"] = json.dumps(pipeline, ensure_ascii=False, indent=2).encode()
     return files
@@ -62,15 +84,38 @@ def complete(files: Mapping[str, bytes], where: str) -> dict[str, bytes]:
     return normal(dict(files), where) if known else dict(files)
 
 
-def from_vocabulary(files: Mapping[str, bytes], where: str) -> bytes:
-    """The tokenizer.json of a folder that has none: BERT's over vocab.txt, or RoBERTa's over vocab.json and merges.txt.
+def settle(files: Mapping[str, bytes], model: Mapping[str, Any], where: str) -> dict[str, bytes]:
+    """The files of a foreign folder with a tokenizer.json that encodes as transformers does with them (`settle` of
+    `tokenizer_classes`), and without truncation and padding.
+
+    model: the folder's config.json.  Raises UserError for files of a class that is not built here.
+    """
+    known = "tokenizer.json" in files or "vocab.txt" in files or files.keys() >= {*BPE}
+    if not known:
+        if files:
+            told = native.parse(files[CONFIG], f"{where}: {CONFIG}") if CONFIG in files else {}
+            tokenizer_classes.class_of(told, model, where)
+        return dict(files)
+    told = json.dumps({key: model.get(key) for key in ("model_type", "tokenizer_class")})
+    return dict(_settled(tuple(files.items()), told, where))
+
+
+@lru_cache(maxsize=2)  # a command opens a folder several times, and XLM-R's tokenizer takes seconds
+def _settled(files: tuple[tuple[str, bytes], ...], model: str, where: str) -> dict[str, bytes]:
+    """model: what config.json says of the tokenizer, as JSON."""
+    made = normal(dict(files), where, json.loads(model))
+    settled = tokenizer_classes.settle(made, json.loads(model), where)
+    return made if settled == made["tokenizer.json"] else {**made, "tokenizer.json": settled}
+
+
+def from_vocabulary(files: Mapping[str, bytes], where: str, model: Mapping[str, Any]) -> bytes:
+    """The tokenizer.json of a folder that has none, of the class that it names; without a name BERT's over vocab.txt,
+    or RoBERTa's over vocab.json and merges.txt.
 
     Raises UserError where there is neither; for a SentencePiece model it says how to convert it.
     """
-    if "vocab.txt" in files:
-        return from_wordpieces(files, where)
-    if files.keys() >= {*BPE}:
-        return from_merges(files, where)
+    if "vocab.txt" in files or files.keys() >= {*BPE}:
+        return tokenizer_classes.settle(files, model, where)
     for name in SENTENCE_PIECE:
         if name in files:
             line = f"t.AutoTokenizer.from_pretrained('{where}').save_pretrained('{where}')"
@@ -81,75 +126,6 @@ def from_vocabulary(files: Mapping[str, bytes], where: str) -> bytes:
                 do=f'convert it with transformers and sentencepiece: python -c "import transformers as t; {line}"',
             )
     raise UserError("no tokenizer found", where=where, why="neither tokenizer.json nor vocab.txt")
-
-
-def from_merges(files: Mapping[str, bytes], where: str) -> bytes:
-    """RoBERTa's byte-level BPE (1907.11692) over vocab.json and merges.txt, as AutoTokenizer builds it."""
-    from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
-
-    vocabulary = parse(files["vocab.json"], f"{where}: vocab.json")
-    if not vocabulary or not all(isinstance(i, int) and not isinstance(i, bool) for i in vocabulary.values()):
-        raise UserError("the file does not map tokens to ids", where=f"{where}: vocab.json")
-    lines = _text(files["merges.txt"], f"{where}: merges.txt").splitlines()
-    merges: list[tuple[str, str]] = []
-    for line in lines:
-        if line.strip() and not line.startswith("#version"):
-            first, _, second = line.partition(" ")
-            if not second or " " in second:
-                raise UserError(
-                    "the file is not a list of pairs", where=f"{where}: merges.txt", why=printable(line, 60)
-                )
-            merges.append((first, second))
-    told = settings(files, where)
-    names = {role: _named(told, role, vocabulary) for role in SPECIAL_TOKENS}
-    if missing := [role for role, name in names.items() if name is None]:
-        raise UserError("this is not a RoBERTa vocabulary", where=f"{where}: vocab.json", why=f"no {missing[0]} token")
-    known = {role: str(name) for role, name in names.items()}
-    space = bool(told.get("add_prefix_space", False))
-    made = _quietly(lambda: tokenizers.Tokenizer(models.BPE(vocabulary, merges)), where)
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
-    made.decoder = decoders.ByteLevel()
-    made.post_processor = processors.RobertaProcessing(
-        (known["sep"], vocabulary[known["sep"]]), (known["cls"], vocabulary[known["cls"]]), True, space
-    )
-    for role, name in known.items():  # the blank before a mask belongs to it
-        made.add_special_tokens([AddedToken(name, lstrip=role == "mask", normalized=False, special=True)])
-    return made.to_str(pretty=True).encode()
-
-
-def from_wordpieces(files: Mapping[str, bytes], where: str) -> bytes:
-    """BERT's pipeline over vocab.txt alone; `do_lower_case` of tokenizer_config.json is kept (default true)."""
-    text = _text(files["vocab.txt"], f"{where}: vocab.txt")
-    tokens = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    twice = len(tokens) - len(set(tokens))
-    missing = [names[0] for names in SPECIAL_TOKENS.values() if names[0] not in tokens]
-    if twice or missing:
-        why = f"number of duplicate tokens: {twice}" if twice else "missing: " + ", ".join(missing)
-        raise UserError("this is not a BERT vocabulary", where=f"{where}: vocab.txt", why=why)
-    told = settings(files, where)
-    made = wordpiece(
-        {token: i for i, token in enumerate(tokens)},
-        lowercase=bool(told.get("do_lower_case", True)),
-        strip_accents=told.get("strip_accents"),
-        chinese=bool(told.get("tokenize_chinese_chars", True)),
-    )
-    return made.to_str(pretty=True).encode()
-
-
-def wordpiece(
-    vocabulary: dict[str, int], *, lowercase: bool, strip_accents: bool | None = None, chinese: bool = True
-) -> tokenizers.Tokenizer:
-    """BERT's tokenizer over a vocabulary that holds the five special tokens."""
-    from tokenizers import decoders, models, normalizers, pre_tokenizers
-
-    made = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
-    made.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=chinese, strip_accents=strip_accents, lowercase=lowercase
-    )
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece(prefix="##")
-    finish(made)
-    return made
 
 
 def finish(made: tokenizers.Tokenizer) -> None:
@@ -163,48 +139,35 @@ def finish(made: tokenizers.Tokenizer) -> None:
     )
 
 
-def build(data: bytes, where: str) -> tokenizers.Tokenizer:
-    """The native tokenizer."""
-    return _quietly(lambda: tokenizers.Tokenizer.from_buffer(data), f"{where}: tokenizer.json")
-
-
-def _quietly(make: Callable[[], tokenizers.Tokenizer], where: str) -> tokenizers.Tokenizer:
-    """What `make` gives. It may panic, and a panic is no `Exception`: everything becomes a UserError."""
-    try:
-        return make()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise UserError("cannot read this tokenizer", where=where, why=printable(str(error), 160)) from error
-
-
-def _text(data: bytes, where: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError("this is not UTF-8 text", where=where, why=f"byte {error.start:,}") from error
-
-
-# --- judging foreign files --------------------------------------------------------------------------------------
-
-
-def parse(data: bytes, where: str) -> dict[str, Any]:
-    try:
-        found = json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise UserError("this is not JSON", where=where, why=printable(str(error), 120)) from error
-    if not isinstance(found, dict):
-        raise UserError("this is not a JSON object", where=where, why=f"found {type(found).__name__}")
-    return found
+def lowercased(files: Mapping[str, bytes], where: str) -> dict[str, bytes]:
+    """The files with a tokenizer.json that lower-cases texts before it does anything else with them, as
+    `do_lower_case` of sentence-transformers; those that lower-case already as they are."""
+    made = complete(files, where)
+    if "tokenizer.json" not in made:
+        return made
+    pipeline = native.parse(made["tokenizer.json"], f"{where}: tokenizer.json")
+    steps = list(tokenizer_limits.steps(pipeline.get("normalizer")))
+    if any(step.get("type") == "Lowercase" or step.get("lowercase") is True for step in steps):
+        return made
+    pipeline["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
+    return {**made, "tokenizer.json": json.dumps(pipeline, ensure_ascii=False).encode()}
 
 
 def settings(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
     """tokenizer_config.json over special_tokens_map.json, empty where neither is there."""
     merged: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+    for name in ("special_tokens_map.json", CONFIG):
         if name in files:
-            merged.update(parse(files[name], f"{where}: {name}"))
+            merged.update(native.parse(files[name], f"{where}: {name}"))
     return merged
+
+
+def truncation_side(told: Mapping[str, Any], where: str) -> Literal["left", "right"]:
+    """At which side a text that is too long is cut. Raises UserError for another value."""
+    side = told.get(SIDE, "right")
+    if side not in ("left", "right"):
+        raise UserError(f"invalid '{SIDE}'", where=f"{where}: {CONFIG}", why="allowed: left and right")
+    return side
 
 
 def special_tokens(told: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, int]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -19,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from compress.data.text import tokenizer_limits
-from compress.errors import ExitCode, UserError, printable
-from compress.storage import atomic
+from compress.errors import ExitCode, UserError
+from compress.storage import atomic, limited_child
 from compress.storage.cache import private_folder
 
 SECONDS = 10  # of processor time; an honest tokenizer takes a tenth of one
@@ -28,25 +26,18 @@ BYTES = 2 << 30
 _WAIT = 120  # seconds until a child that does nothing is given up
 _VERSION = 1
 _PARTS = ("normalizer", "pre_tokenizer", "decoder")
-_FAILED, _NO_LIBRARY = 9, 10  # exit codes of the child
 _LENGTH = 3000  # characters of a text: a quadratic pattern passes, one that backtracks without end does not
 _USUAL = "a0 .\n-\u00e9\u4e2d"
 _MOST_LETTERS = 40
 
 _CHILD = f"""
-import json, resource, sys
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS + 1}))
-try:
-    resource.setrlimit(resource.RLIMIT_AS, ({BYTES}, {BYTES}))
-except (OSError, ValueError):
-    pass  # macOS has no such limit
-given = json.load(sys.stdin)
+limit_memory()
 try:
     import tokenizers
 except ImportError as error:
     print(error)
-    sys.exit({_NO_LIBRARY})
+    sys.exit({limited_child.NO_LIBRARY})
+sys.addaudithook(refuse)
 try:
     made = tokenizers.Tokenizer.from_str(given["pipeline"])
     for text in given["texts"]:
@@ -55,7 +46,7 @@ try:
             made.decoder.decode([text])
 except BaseException as error:
     print(str(error) or type(error).__name__)
-    sys.exit({_FAILED})
+    sys.exit({limited_child.FAILED})
 """
 
 
@@ -92,23 +83,19 @@ def _record(parts: Mapping[str, Any]) -> Path | None:
 def _try(parts: Mapping[str, Any], chain: Iterable[Mapping[str, Any]], where: str) -> None:
     model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}  # the vocabulary has no part in this
     made = {"version": "1.0", "added_tokens": [], **parts, "post_processor": None, "model": model}
-    given = json.dumps({"pipeline": json.dumps(made), "texts": difficult_texts(chain)})
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "RUST_BACKTRACE": "0"}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _CHILD], input=given.encode(), capture_output=True, timeout=_WAIT, env=environment
-        )
-    except subprocess.TimeoutExpired:
-        raise _rejected(where, f"no result after {_WAIT} s") from None
-    if done.returncode == 0:
+    given = {"pipeline": json.dumps(made), "texts": difficult_texts(chain)}
+    done = limited_child.run(_CHILD, given, seconds=SECONDS, memory=BYTES, wait=_WAIT)
+    if done.code is None:
+        raise _rejected(where, f"no result after {_WAIT} s")
+    if done.code == 0:
         return
-    said = printable((done.stdout.decode("utf-8", "replace").splitlines() or [""])[0], 160)
-    if done.returncode == _NO_LIBRARY:
+    said = done.said
+    if done.code == limited_child.NO_LIBRARY:
         what = "the tokenizer cannot be checked"
         raise UserError(what, where=where, why=f"no child process: {said}", code=ExitCode.ENVIRONMENT)
-    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+    if done.code in (-signal.SIGXCPU, -signal.SIGKILL):
         said = f"it takes more than {SECONDS} s"
-    elif done.returncode != _FAILED:
+    elif done.code != limited_child.FAILED:
         said = f"it fails, or takes more than {BYTES >> 30} GiB"
     raise _rejected(where, said)
 

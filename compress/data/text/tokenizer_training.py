@@ -10,8 +10,9 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from compress.contracts import SPECIAL_TOKENS
+from compress.data.text import tokenizer_native
 from compress.data.text.segmentation import IDEOGRAPH
-from compress.data.text.tokenizer_files import finish, wordpiece
+from compress.data.text.tokenizer_files import finish
 from compress.errors import UserError, did_you_mean
 
 KINDS = ("wordpiece", "bpe", "unigram")
@@ -69,7 +70,7 @@ def _wordpiece(
     On its own that trainer numbers the "##c" pieces in the order of a hash table, and breaks ties by those numbers:
     two trainings on the same text differ. So all of them are given to it beforehand, sorted.
     """
-    made = wordpiece({name: i for i, name in enumerate(_SPECIALS)}, lowercase=lowercase, chinese=chinese)
+    made = _bert({name: i for i, name in enumerate(_SPECIALS)}, lowercase=lowercase, chinese=chinese)
     inner, first = _characters(made, lines)
     alphabet = _alphabet(inner, first, size, min_frequency)
     pieces = [f"##{c}" for c in alphabet if inner[c]]
@@ -90,7 +91,14 @@ def _wordpiece(
     )
     made.train_from_iterator(lines, trainer, length=len(lines))
     # anew: the pieces must not stay special tokens
-    return wordpiece(made.get_vocab(), lowercase=lowercase, chinese=chinese)
+    return _bert(made.get_vocab(), lowercase=lowercase, chinese=chinese)
+
+
+def _bert(vocabulary: dict[str, int], *, lowercase: bool, chinese: bool) -> tokenizers.Tokenizer:
+    """BERT's tokenizer over a vocabulary that holds the five special tokens."""
+    made = tokenizer_native.wordpiece(vocabulary, lowercase=lowercase, chinese=chinese)
+    finish(made)
+    return made
 
 
 def _characters(made: tokenizers.Tokenizer, lines: Sequence[str]) -> tuple[Counter[str], Counter[str]]:

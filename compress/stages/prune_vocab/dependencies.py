@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from compress.data.text.tokenizer import Tokenizer
-from compress.data.text.tokenizer_files import build
+from compress.data.text.tokenizer_native import build
 from compress.errors import UserError, printable
 
 KINDS = ("WordPiece", "BPE", "Unigram", "WordLevel")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from compress.data.text.tokenizer import Tokenizer
-from compress.data.text.tokenizer_files import BPE, SENTENCE_PIECE, parse
+from compress.data.text.tokenizer_files import BPE, SENTENCE_PIECE
+from compress.data.text.tokenizer_native import parse
 from compress.errors import UserError, printable
 from compress.stages.prune_vocab.dependencies import TokenizerParts, merges, post_processors
 
