@@ -22,7 +22,16 @@ def _scheme(name: str, flag: str) -> str:
     return name
 
 
+BITS = {"8": "per-token", "4": "int4", "3": "int3", "2": "int2"}
+"""--bits → the scheme."""
+
+
 def _edits(recipe: Recipe, place: int, given: Given) -> Iterator[Edit]:
+    if (bits := given["bits"]) is not None:
+        if given["scheme"] is not None:
+            do = f"remove --bits, or --scheme: {bits} bits are the scheme {BITS[bits]}"
+            raise UserError("--bits selects the scheme itself", where=f"--scheme {given['scheme']}", do=do)
+        yield Edit(f"stages.{place}.scheme", BITS[bits], f"--bits {bits}")
     if given["mode"] == "qat" and place == len(recipe.stages) - 1:
         do = "remove --recipe, or name one with a distill stage after quantize, such as qat"
         raise UserError(f"recipe {recipe.name} has no training after quantization", where="--mode qat", do=do)
@@ -49,6 +58,10 @@ TABLE = Table(
         Flag(
             "--scheme", "scheme", "Quantization scheme.", metavar="NAME", convert=_scheme,
             known=lambda: get_args(SchemeName),
+        ),
+        Flag(
+            "--bits", "", "Bits of a weight: 8 is the scheme per-token, 4, 3 and 2 are int4, int3 and int2. Below 4 bits "
+            "use --mode qat.", choices=tuple(BITS),
         ),
         Flag(
             "--max-drop", "max_drop", "Maximum drop of the main metric on validation, in percentage points; the most "
