@@ -60,8 +60,8 @@ TABLE = Table(
             known=lambda: get_args(SchemeName),
         ),
         Flag(
-            "--bits", "", "Bits of a weight: 8 is the scheme per-token, 4, 3 and 2 are int4, int3 and int2. Below 4 bits "
-            "use --mode qat.", choices=tuple(BITS),
+            "--bits", "", "Bits of a weight: 8 selects the scheme per-token, 4, 3 and 2 select int4, int3 and int2 "
+            "(below 4 bits use --mode qat).", choices=tuple(BITS),
         ),
         Flag(
             "--max-drop", "max_drop", "Maximum drop of the main metric on validation, in percentage points; the most "
