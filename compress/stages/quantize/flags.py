@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 RECIPES = {"ptq": "quantize", "qat": "qat"}
 """--mode → the recipe where none is named."""
+FEW_BITS = "few-bits"
+"""The same of --mode qat where weights have fewer than 4 bits."""
 
 
 def _scheme(name: str, flag: str) -> str:
@@ -24,6 +26,12 @@ def _scheme(name: str, flag: str) -> str:
 
 BITS = {"8": "per-token", "4": "int4", "3": "int3", "2": "int2"}
 """--bits → the scheme."""
+
+
+def default_recipe(given: Given) -> str:
+    """The recipe where none is named."""
+    few = str(given.get("bits")) in ("2", "3") or (given.get("scheme") or "").startswith(("int2", "int3"))
+    return FEW_BITS if few and given.get("mode") == "qat" else RECIPES[given.get("mode") or "ptq"]
 
 
 def _edits(recipe: Recipe, place: int, given: Given) -> Iterator[Edit]:
