@@ -325,9 +325,10 @@ def quantize(
 ) -> RunResult:
     """Turn matrices, inputs and tables into integers: `compress quantize`.
 
-    scheme: such as "per-token" or "static-mse".  bits: 8, 4, 3 or 2, in place of a scheme.  mode: "ptq", or "qat" with training.  max_drop: the most damaging
-    modules fall back until it costs at most so many points on validation.  float: patterns of modules that stay float.
-    onnx: write and measure the ONNX file; None: where the extra `onnx` is installed.
+    scheme: such as "per-token" or "static-mse".  bits: 8, 4, 3 or 2, in place of a scheme.  mode: "ptq", or "qat" with
+    training.  max_drop: the most damaging modules fall back until it costs at most so many points on validation.
+    float: patterns of modules that stay float.  onnx: write and measure the ONNX file; None: where the extra `onnx` is
+    installed.
     """
     told = {**options, "scheme": scheme, "bits": bits, "mode": mode, "max_drop": max_drop, "float": float, "onnx": onnx}
     return _run("quantize", told, (model,), recipe, data, output, training, set, quiet)
