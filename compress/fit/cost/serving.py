@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compress.contracts import Needs
-from compress.encoder.config.schemes import GROUP4, MATRIX8, ROW8, TOKEN8, QuantizationSpec, Rule, few_bits
+from compress.encoder.config.schemes import GROUP4, MATRIX8, POOLER, ROW8, TOKEN8, QuantizationSpec, Rule, few_bits
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.products import prepare_integers
@@ -90,6 +90,8 @@ def quantize_to_bits(model: Model, bits: Bits, serving: Serving) -> Model:
         rules.append(_matrix("encoder.embeddings.projection", bits.other))
     if serving.writes:
         rules.append(_table("encoder.embeddings.word", bits.word))
+        if bits.word in FEW_BITS and model.config.pooler:
+            rules.append(_matrix(POOLER, bits.word))
         if model.encoder.embeddings.position is not None and model.config.positions != "sinusoidal":
             rules.append(_table("encoder.embeddings.position", bits.other))
     if all(rule.weight is None for rule in rules):
