@@ -30,7 +30,17 @@ from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
 from compress.data.reading.sources import open_table
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.config.schemes import MATRICES, ROW8, TABLES, TENSOR8, TOKEN8, QuantizationSpec
+from compress.encoder.config.schemes import (
+    FEW,
+    GROUP4,
+    MATRICES,
+    ROW8,
+    TABLES,
+    TENSOR8,
+    TOKEN8,
+    QuantizationSpec,
+    few_bits,
+)
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
 from compress.onnx.check import Check, compute_reference, file_answer
@@ -50,6 +60,12 @@ def per_token(weight: Mapping[str, Any]) -> dict[str, Any]:
     return {"rules": [{"pattern": p, "weight": weight, "input": TOKEN8} for p in MATRICES[:1]]}
 
 
+def groups(matrix: Mapping[str, Any], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Inputs per token, with these quantizers of matrices and tables."""
+    tables = [{"pattern": p, "weight": table or matrix} for p in TABLES]
+    return {"scheme": "int4", "rules": [{"pattern": MATRICES[0], "weight": matrix, "input": TOKEN8}, *tables]}
+
+
 WAYS: dict[str, dict[str, Any]] = {
     "per-token": {"scheme": "per-token"},
     "static": {"scheme": "static"},
@@ -66,6 +82,15 @@ WAYS: dict[str, dict[str, Any]] = {
     "per-token, full range": per_token(ROW8),
     "per-token, 7 bits": per_token({**ROW8, "bits": 7}),
     "int4": {"scheme": "int4"},
+    "int4, fp32 scales": groups({**GROUP4, "scale_dtype": "fp32"}),
+    **{name: {"scheme": name} for name in FEW},
+    **{
+        f"{name}, not balanced": groups(
+            *({**few_bits(bits, by_row=by_row, table=t), "balanced": False} for t in (False, True))
+        )
+        for name, (bits, by_row) in FEW.items()
+        if bits < 4
+    },
     "q8bert": {"scheme": "q8bert"},
 }
 """Name → as a recipe's quantize stage says it."""

@@ -29,6 +29,7 @@ from compress.api.model import Model
 from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
 from compress.errors import UserError
+from compress.stages.quantize.flags import default_recipe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -312,6 +313,7 @@ def quantize(
     data: Data,
     *,
     scheme: str | None = None,
+    bits: int | None = None,
     mode: str | None = None,
     max_drop: float | None = None,
     float: str | Sequence[str] | None = None,
@@ -325,11 +327,12 @@ def quantize(
 ) -> RunResult:
     """Turn matrices, inputs and tables into integers: `compress quantize`.
 
-    scheme: such as "per-token" or "static-mse".  mode: "ptq", or "qat" with training.  max_drop: the most damaging
-    modules fall back until it costs at most so many points on validation.  float: patterns of modules that stay float.
-    onnx: write and measure the ONNX file; None: where the extra `onnx` is installed.
+    scheme: such as "per-token" or "static-mse".  bits: 8, 4, 3 or 2, in place of a scheme.  mode: "ptq", or "qat" with
+    training.  max_drop: the most damaging modules fall back until it costs at most so many points on validation.
+    float: patterns of modules that stay float.  onnx: write and measure the ONNX file; None: where the extra `onnx` is
+    installed.
     """
-    told = {**options, "scheme": scheme, "mode": mode, "max_drop": max_drop, "float": float, "onnx": onnx}
+    told = {**options, "scheme": scheme, "bits": bits, "mode": mode, "max_drop": max_drop, "float": float, "onnx": onnx}
     return _run("quantize", told, (model,), recipe, data, output, training, set, quiet)
 
 
@@ -412,7 +415,7 @@ def _run(
     """Run the command `verb`. model: its argument.  exact: what `set` says."""
     named = {} if recipe is None else {"recipe": fspath(recipe)}
     if training is not None and recipe is None:
-        recipe = "qat" if told.get("mode") == "qat" else verb
+        recipe = default_recipe(told) if verb == "quantize" else verb
     asked = {
         **_named_text(told),
         **named,

@@ -8,7 +8,7 @@ import click
 
 from compress.cli._flags import stage_flags
 from compress.cli.options import Command, TeacherName, shared
-from compress.stages.quantize.flags import RECIPES, TABLE
+from compress.stages.quantize.flags import TABLE, default_recipe
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -31,13 +31,14 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
     \b
       compress quantize FOLDER --scheme static-percentile --max-drop 0.5 --data DATA
       compress quantize FOLDER --mode qat --scheme static --data DATA
+      compress quantize FOLDER --mode qat --bits 2 --data DATA
 
     The result's model.onnx holds integers and is what is measured (--no-onnx skips it). The folder beside it keeps
     float weights, which are rounded when used: its scores in torch are reported as fake_quantized/...
     """
     from compress.cli._flags import listening, resolve, run
 
-    console, name = listening(options), options.recipe or RECIPES[given["mode"] or "ptq"]
+    console, name = listening(options), options.recipe or default_recipe(given)
     verb = TABLE.kind if given["mode"] == "ptq" else None
     loaded = resolve(TABLE, name, model, given, options)
     run(loaded, options, console, verb=verb, seeds=given["seeds"])

@@ -306,6 +306,8 @@ class Scheme:
     neighbours in a row, the last one of a row maybe shorter; "token", each vector along the last dimension of an
     activation, whose scale is computed when it is seen.
     overflow_safe: of a matrix, whether the scale is such that int8 products are exact on processors without VNNI.
+    scale_bits: of a stored scale; 16: scales are fp16 numbers.  balanced: the codes in use are the odd ones, as many
+    below zero as above, and none is zero: -3, -1, 1, 3 of 2 bits.
     """
 
     bits: int
@@ -314,10 +316,17 @@ class Scheme:
     per: Literal["tensor", "row", "group", "token"]
     group: int | None = None
     overflow_safe: bool = False
+    scale_bits: Literal[16, 32] = 32
+    balanced: bool = False
 
     @property
     def signed(self) -> bool:
         return self.lowest < 0
+
+    @property
+    def step(self) -> int:
+        """From one code in use to the next."""
+        return 2 if self.balanced else 1
 
     @property
     def dynamic(self) -> bool:
@@ -331,7 +340,8 @@ class QuantizedTensor:
 
     codes: int8, uint8 where the scheme is not signed, int16 from 9 bits on; shaped as the tensor, one code to a number
     whatever its bits.
-    scale: fp32, > 0; () per tensor, (rows,) per row, (rows, groups) per group, the leading dimensions per token.
+    scale: fp32, > 0, also where it is stored in 16 bits; () per tensor, (rows,) per row, (rows, groups) per group, the
+    leading dimensions per token.
     zero_point: int32, shaped as scale; 0 where the scheme is symmetric.
     """
 

@@ -109,6 +109,8 @@ class Fit:
         candidates = Candidates(case, bench, journal, search)
         try:
             candidates.make()
+            if case.wanted.train == "full":
+                candidates.make_few_bits()
             if case.wanted.train != "none":
                 self._train(bench, search, journal)
         except Exception:

@@ -22,7 +22,7 @@ except ImportError as error:
 OLDEST_OPSET = 17  # the first with LayerNormalization
 NEWEST_OPSET = 22
 OPSET = OLDEST_OPSET  # gelu is three operators before opset 20, which runtimes fuse again
-BOOL, FLOAT = TensorProto.BOOL, TensorProto.FLOAT
+BOOL, FLOAT, INT8 = TensorProto.BOOL, TensorProto.FLOAT, TensorProto.INT8
 
 MICROSOFT = "com.microsoft"
 """The domain of operators of onnxruntime's own, of which OpenVINO knows some."""

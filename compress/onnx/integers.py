@@ -6,12 +6,14 @@ The sum is one of integers, exact in 32 bits, where the model adds fp32 numbers:
 Every processor computes that sum: codes of a matrix whose products may exceed 16 bits, which kernels for processors
 without VNNI clip (see `quantizers._saturation`), are stored as unsigned bytes with a zero point of 128. Kernels for two
 unsigned operands do not clip, and are slower there.
-Codes of 9 to 16 bits are stored two bytes each, of 5 to 8 bits one a byte; of 2 to 4 bits two a byte, unpacked by
-arithmetic that any runtime has.
+Codes of 9 to 16 bits are stored two bytes each, of 5 to 8 bits one a byte. Codes of 2 to 4 bits are packed and
+unpacked by arithmetic that any runtime has: of a matrix when it reads the file, of a table from the rows that are
+looked up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,13 @@ from torch import Tensor, nn
 from compress.contracts import QuantizedTensor, Scheme
 from compress.encoder.integers.fake_quantized import QuantizedEmbedding, QuantizedLinear, QuantizedSharedLinear
 from compress.errors import UserError
-from compress.onnx.graph import FLOAT, MICROSOFT, Graph, Value
+from compress.onnx.graph import FLOAT, INT8, MICROSOFT, Graph, Value
 from compress.quantizers._saturation import MIDDLE, can_overflow
 
 SMALLEST = 1e-30  # of the range of a token's vector, as the quantizer has it
-BYTE = 8  # bits
-NIBBLE = 16  # codes that half a byte tells apart
+BYTE, HALF = 8, 16  # bits
+PLANES = {2: (2,), 3: (2, 1), 4: (4,)}
+"""Bits of a packed code → how they are stored, the lowest ones first: in bytes of 4, 2 and 8 codes."""
 
 
 class Integers:
@@ -114,35 +117,20 @@ class Integers:
         table = part.integers()
         require_symmetric(table, name)
         g, scheme, width = self.graph, table.scheme, table.codes.shape[-1]
-        codes = table.codes.cpu().numpy()
-        if scheme.bits > 4:
-            whole = g.op("Cast", pick(g.constant(codes, codes.dtype.type, name)), to=FLOAT)
-        else:
-            packed = pick(g.constant(_packed(codes), np.uint8, name))
-            whole = self._unpacked(packed, width)
-        scale = table.scale.cpu().numpy()
+        whole = self._whole(table, name, pick)
         if scheme.per == "tensor":
-            return g.op("Mul", whole, g.constant(scale))
-        if scheme.per == "row":
-            return g.op("Mul", whole, pick(g.constant(scale[:, None], np.float32, name + "_scale")))
-        groups = pick(g.constant(scale, np.float32, name + "_scale"))
-        return g.op("Mul", whole, self._widened(groups, scheme.group or width, width))
+            return g.op("Mul", whole, self._scale(table, name))
+        scale = self._scale(table, name, pick)
+        return g.op("Mul", whole, scale if scheme.per == "row" else self._widened(scale, scheme.group or width, width))
 
     def matrix(self, tensor: QuantizedTensor, name: str, *, transposed: bool) -> Value:
         """All of a matrix or table, fp32. A runtime computes it once, when it reads the file."""
-        g, scheme = self.graph, tensor.scheme
+        g, scheme, width = self.graph, tensor.scheme, tensor.codes.shape[1]
         require_symmetric(tensor, name)
-        codes, scale = tensor.codes.cpu().numpy(), tensor.scale.cpu().numpy()
-        width = codes.shape[1]
-        if scheme.bits > 4:
-            whole = g.op("Cast", g.constant(codes, codes.dtype.type, name), to=FLOAT)
-        else:
-            whole = self._unpacked(g.constant(_packed(codes), np.uint8, name), width)
-        if scheme.per == "group":
-            groups = g.constant(scale, np.float32, name + "_scale")
-            whole = g.op("Mul", whole, self._widened(groups, scheme.group or width, width))
-        else:
-            whole = g.op("Mul", whole, g.constant(scale.reshape(-1, 1) if scheme.per == "row" else scale))
+        whole, scale = self._whole(tensor, name), self._scale(tensor, name, lambda table: table)
+        whole = g.op(
+            "Mul", whole, self._widened(scale, scheme.group or width, width) if scheme.per == "group" else scale
+        )
         return g.op("Transpose", whole, perm=[1, 0]) if transposed else whole
 
     def _dequantized(self, weight: QuantizedTensor, name: str, top: int) -> Value:
@@ -158,24 +146,52 @@ class Integers:
 
         Layers that share a matrix have the same codes, which are stored once.
         """
-        codes = weight.codes.cpu()
+        g, codes = self.graph, weight.codes.cpu()
+        if weight.scheme.bits in PLANES:  # too small to overflow
+            return g.op("Transpose", g.op("Cast", self._whole(weight, name), to=INT8), perm=[1, 0]), None
         if can_overflow(codes, top):
-            return self.graph.constant(codes.numpy().T.astype(np.int16) + MIDDLE, np.uint8, name), MIDDLE
-        return self.graph.constant(codes.numpy().T, np.int8, name), None
+            return g.constant(codes.numpy().T.astype(np.int16) + MIDDLE, np.uint8, name), MIDDLE
+        return g.constant(codes.numpy().T, np.int8, name), None
 
-    def _scale(self, weight: QuantizedTensor, name: str) -> Value:
-        return self.graph.constant(weight.scale.cpu().numpy(), np.float32, name + "_scale")
+    def _scale(self, weight: QuantizedTensor, name: str, pick: Callable[[Value], Value] | None = None) -> Value:
+        """fp32; pick: of the rows of a table, (.., 1) or (.., groups)."""
+        g, scale = self.graph, weight.scale.cpu().numpy()
+        kind = np.float16 if weight.scheme.scale_bits == HALF else np.float32
+        if pick is None or weight.scheme.per == "tensor":
+            stored = g.constant(scale, kind, name + "_scale")
+        else:
+            stored = pick(g.constant(scale.reshape(len(weight.codes), -1), kind, name + "_scale"))
+        return stored if kind is np.float32 else g.op("Cast", stored, to=FLOAT)
 
-    def _unpacked(self, packed: Value, width: int) -> Value:
-        """Bytes of two codes each, (.., ⌈width / 2⌉), → fp32 codes (.., width): the low halves, then the high ones."""
-        g = self.graph
-        both = g.op("Cast", packed, to=FLOAT)
-        high = g.op("Floor", g.op("Mul", both, g.constant(1 / NIBBLE)))
-        low = g.op("Sub", both, g.op("Mul", high, g.constant(float(NIBBLE))))
-        codes = g.op("Concat", low, high, axis=-1)
-        if width % 2:
-            codes = g.op("Slice", codes, g.integers(0), g.integers(width), g.integers(-1))
-        return g.op("Sub", codes, g.constant(float(NIBBLE // 2)))
+    def _whole(self, tensor: QuantizedTensor, name: str, pick: Callable[[Value], Value] = lambda table: table) -> Value:
+        """fp32 codes (.., K) of all rows, or of those that `pick` takes."""
+        g, scheme = self.graph, tensor.scheme
+        codes, width = tensor.codes.cpu().numpy(), tensor.codes.shape[-1]
+        if scheme.bits not in PLANES:
+            return g.op("Cast", pick(g.constant(codes, codes.dtype.type, name)), to=FLOAT)
+        numbers, whole, below = (codes.astype(np.int16) - scheme.lowest) // scheme.step, None, 0
+        for bits in PLANES[scheme.bits]:
+            plane = _packed((numbers >> below) & (2**bits - 1), bits)
+            suffix = "" if below == 0 else f"_bit{below}"
+            found = self._unpacked(pick(g.constant(plane, np.uint8, name + suffix)), bits, width)
+            scaled = g.op("Mul", found, g.constant(float(scheme.step << below))) if scheme.step << below > 1 else found
+            whole, below = scaled if whole is None else g.op("Add", whole, scaled), below + bits
+        assert whole is not None
+        return g.op("Add", whole, g.constant(float(scheme.lowest)))
+
+    def _unpacked(self, packed: Value, bits: int, width: int) -> Value:
+        """Bytes of `_packed` (.., ⌈width bits / 8⌉) → fp32 numbers of `bits` bits (.., width): halves of a byte, halves
+        of these, and so on, the low ones before the high ones."""
+        g, held, count = self.graph, BYTE, -(-width * bits // BYTE)
+        found = g.op("Cast", packed, to=FLOAT)
+        while held > bits:
+            held, count = held // 2, 2 * count
+            high = g.op("Floor", g.op("Mul", found, g.constant(2.0**-held)))
+            low = g.op("Sub", found, g.op("Mul", high, g.constant(2.0**held)))
+            found = g.op("Concat", low, high, axis=-1)
+        if count > width:
+            found = g.op("Slice", found, g.integers(0), g.integers(width), g.integers(-1))
+        return found
 
     def _widened(self, scale: Value, group: int, width: int) -> Value:
         """(.., groups) → (.., width): each as often as its group has numbers."""
@@ -199,14 +215,15 @@ def _tensors(module: nn.Module) -> list[Tensor]:
     return [weight, *module.weight_quantizer.parameters(), *module.weight_quantizer.buffers()]
 
 
-def _packed(codes: np.ndarray) -> np.ndarray:
-    """Codes -8..7 → bytes: the low halves hold the first half of the columns, the high ones the second."""
-    above = (codes.astype(np.int16) + NIBBLE // 2).astype(np.uint8)
-    width = codes.shape[-1]
-    half = -(-width // 2)
-    high = np.zeros((*codes.shape[:-1], half), np.uint8)
-    high[..., : width - half] = above[..., half:]
-    return above[..., :half] | (high << 4)
+def _packed(numbers: np.ndarray, bits: int) -> np.ndarray:
+    """Numbers 0..2^bits - 1 (.., K), bits 1, 2 or 4 → bytes (.., ⌈K bits / 8⌉): the first half of the columns in the
+    low half of the bits, and so on within each half, the last columns filled up with zeros."""
+    found, held = numbers.astype(np.uint8), bits
+    found = np.pad(found, [(0, 0)] * (found.ndim - 1) + [(0, -found.shape[-1] % (BYTE // bits))])
+    while held < BYTE:
+        low, high = np.split(found, 2, axis=-1)
+        found, held = low | (high << held), 2 * held
+    return found
 
 
 def require_symmetric(tensor: QuantizedTensor, name: str) -> None:

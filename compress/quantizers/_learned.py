@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Scheme
 from compress.quantizers._histogram import FRACTIONS
-from compress.quantizers._rounding import SMALLEST, codes_of, numbers_of
+from compress.quantizers._rounding import SMALLEST, codes_of, numbers_of, round_scale
 
 
-def full(bits: int, per: str) -> Scheme:
+def full(bits: int, per: str, group: int | None = None, scale_bits: int = 32) -> Scheme:
     """Every code there is: -8..7 of 4 bits, as LSQ has them."""
     half = 2 ** (bits - 1)
-    return Scheme(bits, -half, half - 1, per)  # pyright: ignore[reportArgumentType]
+    return Scheme(bits, -half, half - 1, per, group, scale_bits=scale_bits)  # pyright: ignore[reportArgumentType]
 
 
 def gradient_factor(count: int, scheme: Scheme) -> float:
@@ -21,16 +24,27 @@ def gradient_factor(count: int, scheme: Scheme) -> float:
     return (count * scheme.highest) ** -0.5
 
 
+def split_groups(x: Tensor, group: int) -> Tensor:
+    """x (.., K) → (.., ⌈K / group⌉, group), filled up with zeros."""
+    return F.pad(x, (0, -x.shape[-1] % group)).unflatten(-1, (-1, group))
+
+
 @torch.no_grad()
 def fit_scale(x: Tensor, scheme: Scheme) -> Tensor:
-    """The symmetric scale with the least squared error, among parts of max|x| / highest: (rows,) per row, else ()."""
-    rows = x.float() if scheme.per == "row" else x.float().reshape(1, -1)
+    """The symmetric scale with the least squared error, among parts of max|x| / highest: (..) per row of x (.., K),
+    (.., ⌈K / group⌉) per group, else ()."""
+    x = x.float()
+    if scheme.per == "group":
+        assert scheme.group is not None
+        rows = split_groups(x, scheme.group)
+    else:
+        rows = x if scheme.per == "row" else x.reshape(1, -1)
     widest = rows.abs().amax(-1).clamp_min(SMALLEST) / scheme.highest
-    by_row = Scheme(scheme.bits, scheme.lowest, scheme.highest, "row")
-    best, least = widest, torch.full_like(widest, float("inf"))
+    by_row = dataclasses.replace(scheme, per="row", group=None)
+    best, least = round_scale(widest, scheme), torch.full_like(widest, float("inf"))
     for part in FRACTIONS[::5]:
-        scale = widest * part
+        scale = round_scale(widest * part, scheme)
         zero = torch.zeros_like(scale)
         error = (numbers_of(codes_of(rows, scale, zero, by_row), scale, zero, by_row) - rows).square().sum(-1)
         best, least = torch.where(error < least, scale, best), torch.minimum(error, least)
-    return best if scheme.per == "row" else best[0]
+    return best[0] if scheme.per == "tensor" else best

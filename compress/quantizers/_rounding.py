@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,19 +11,26 @@ from compress.contracts import QuantizedTensor, Scheme
 
 SMALLEST = 1e-30
 """Of a range: a row of zeros has a scale too, and its codes are 0."""
+SMALLEST_HALF, LARGEST_HALF = 2.0**-14, 65504.0
+"""Of a scale in fp16: smaller ones have fewer digits, and some runtimes read them as 0."""
 
 
 def expand_scale(scale: Tensor, x: Tensor, scheme: Scheme) -> Tensor:
     """Scales of `scheme`, shaped so that they multiply x (.., K)."""
     if scheme.per == "group":
         assert scheme.group is not None
-        return scale.repeat_interleave(scheme.group, dim=-1)[..., : x.shape[-1]]
+        return scale[..., None].expand(*scale.shape, scheme.group).flatten(-2)[..., : x.shape[-1]]
     return scale if scheme.per == "tensor" else scale[..., None]
+
+
+def nearest_codes(steps: Tensor, scheme: Scheme) -> Tensor:
+    """Numbers in units of the scale → integers, half to even; of a balanced scheme odd ones."""
+    return 2 * torch.round((steps - 1) / 2) + 1 if scheme.balanced else torch.round(steps)
 
 
 def codes_of(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) -> Tensor:
     """fp32 integers: x / scale (a division, as ONNX has it) rounded half to even, plus the zero point, clamped."""
-    codes = torch.round(x / expand_scale(scale, x, scheme)) + expand_scale(zero_point, x, scheme)
+    codes = nearest_codes(x / expand_scale(scale, x, scheme), scheme) + expand_scale(zero_point, x, scheme)
     return codes.clamp(scheme.lowest, scheme.highest)
 
 
@@ -46,10 +53,29 @@ def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) 
     return _FakeQuantize.apply(x.float(), scale, zero_point, scheme)  # pyright: ignore[reportReturnType]
 
 
-def learned_fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) -> Tensor:
-    """The same with gradients for scale and zero point (1902.08153 eq. 3, 2004.09576 eq. 5 and 6)."""
-    codes = round_through(x.float() / expand_scale(scale, x, scheme)) + expand_scale(zero_point, x, scheme)
-    return numbers_of(clamp_codes(codes, scheme), scale, zero_point, scheme)
+def learned_fake_quantize(
+    x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme, clamp: Literal["first", "last"] = "first"
+) -> Tensor:
+    """The same with gradients for scale and zero point.
+
+    clamp: before rounding, as the papers have it (1902.08153 eq. 3 and 5, 2004.09576 eq. 5 and 6), or after it. The
+    result is the same; the gradients differ for the half step beyond the outermost codes: clamped first, such a number
+    counts as clamped.
+    """
+    wide, zero = expand_scale(scale, x, scheme), expand_scale(zero_point, x, scheme)
+    steps = x.float() / wide
+    if clamp == "last":
+        return numbers_of(clamp_codes(round_through(steps, scheme) + zero, scheme), scale, zero_point, scheme)
+    low, high = scheme.lowest - zero, scheme.highest - zero
+    return round_through(torch.where(steps > low, torch.where(steps < high, steps, high), low), scheme) * wide
+
+
+def round_scale(scale: Tensor, scheme: Scheme) -> Tensor:
+    """A scale > 0 as it is stored: the nearest fp16 number where `scale_bits` is 16, else itself; gradient 1."""
+    if scheme.scale_bits == 32:
+        return scale
+    stored = scale.detach().clamp(SMALLEST_HALF, LARGEST_HALF).half().float()
+    return stored + (scale - scale.detach())
 
 
 def clamp_codes(codes: Tensor, scheme: Scheme) -> Tensor:
@@ -59,9 +85,9 @@ def clamp_codes(codes: Tensor, scheme: Scheme) -> Tensor:
     return torch.where(above > scheme.highest, float(scheme.highest), above)
 
 
-def round_through(x: Tensor) -> Tensor:
-    """x rounded half to even; gradient 1."""
-    return _Round.apply(x)  # pyright: ignore[reportReturnType]
+def round_through(x: Tensor, scheme: Scheme) -> Tensor:
+    """x rounded to whole codes; gradient 1."""
+    return _Round.apply(x, scheme)  # pyright: ignore[reportReturnType]
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
@@ -74,7 +100,7 @@ class _FakeQuantize(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) -> Tensor:
         wide = expand_scale(scale, x, scheme)
         zero = expand_scale(zero_point, x, scheme)
-        codes = torch.round(x / wide) + zero
+        codes = nearest_codes(x / wide, scheme) + zero
         ctx.save_for_backward((codes >= scheme.lowest) & (codes <= scheme.highest))
         return (codes.clamp_(scheme.lowest, scheme.highest) - zero).mul_(wide)
 
@@ -86,12 +112,12 @@ class _FakeQuantize(torch.autograd.Function):
 
 class _Round(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return torch.round(x)
+    def forward(ctx: Any, x: Tensor, scheme: Scheme) -> Tensor:
+        return nearest_codes(x, scheme)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return grads[0]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None
 
 
 class _ScaleGradient(torch.autograd.Function):

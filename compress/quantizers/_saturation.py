@@ -31,13 +31,13 @@ def pair_range(x: Tensor) -> Tensor:
     return torch.maximum(above, -below).amax(-1)
 
 
-def row_range(x: Tensor, scheme: Scheme) -> Tensor:
-    """x (.., K) → (..): the range of each row that the codes 0..highest must cover.
+def row_range(x: Tensor, scheme: Scheme, wanted: Tensor | None = None) -> Tensor:
+    """x (.., K) → (..): the range of each row that the codes 0..highest must cover; wanted: another than max|x|.
 
     Of an overflow-safe scheme so wide that no two neighbouring codes exceed `PAIR_LIMIT`. Rounding adds at most 1 to
     the sum of two codes, hence the 1 below.
     """
-    widest = x.abs().amax(-1)
+    widest = x.abs().amax(-1) if wanted is None else wanted
     if not scheme.overflow_safe or 2 * scheme.highest <= PAIR_LIMIT:
         return widest
     return torch.maximum(widest, pair_range(x) * (scheme.highest / (PAIR_LIMIT - 1)))

@@ -3,7 +3,7 @@ that integer kernels compute the same."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,18 @@ from compress.quantizers._static import UNSET, require_range
 
 
 class Quantizer(Base):
-    """bits: bits per code, from 0 up. Step size and offset are initialized by the least squared error."""
+    """bits: bits per code, from 0 up.  clamp: "first": gradients as in the paper (equations 5 and 6), where values are
+    clamped, then rounded; "last": values are rounded, then clamped.
+
+    Step size and offset are initialized by the least squared error.
+    """
 
     fits: ClassVar[frozenset[str]] = frozenset({"input"})
     calibrated: ClassVar[bool] = True
 
-    def __init__(self, shape: Shape = None, *, bits: Bits = 8) -> None:
+    def __init__(self, shape: Shape = None, *, bits: Bits = 8, clamp: Literal["first", "last"] = "first") -> None:
         super().__init__()
+        self.clamp: Literal["first", "last"] = clamp
         self.scheme = affine(bits)
         self.scale = nn.Parameter(torch.full((), UNSET, dtype=torch.float32))
         self.offset = nn.Parameter(torch.full((), UNSET, dtype=torch.float32))
@@ -47,7 +52,7 @@ class Quantizer(Base):
         factor = gradient_factor(x.shape[-1], self.scheme)
         scale = scale_gradient(self.scale, factor).clamp_min(SMALLEST)
         zero_point = self._zero_point(scale, scale_gradient(self.offset, factor))
-        return learned_fake_quantize(x, scale, zero_point, self.scheme)
+        return learned_fake_quantize(x, scale, zero_point, self.scheme, self.clamp)
 
     def scale_and_zero_point(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As trained so far, whatever x is."""
@@ -55,4 +60,4 @@ class Quantizer(Base):
         return scale, self._zero_point(scale, self.offset.detach())
 
     def _zero_point(self, scale: Tensor, offset: Tensor) -> Tensor:
-        return clamp_codes(round_through(-offset / scale), self.scheme)
+        return clamp_codes(round_through(-offset / scale, self.scheme), self.scheme)

@@ -23,6 +23,7 @@ from compress.stages.prune_layers.flags import check_comparison, repeat_stages
 from compress.stages.prune_vocab.flags import TABLE as PRUNE_VOCAB
 from compress.stages.prune_width.flags import TABLE as PRUNE_WIDTH
 from compress.stages.quantize.flags import TABLE as QUANTIZE
+from compress.stages.quantize.flags import default_recipe
 from compress.stages.share.flags import TABLE as SHARE
 from compress.stages.shared.flags import Group, Table
 from compress.stages.sparsify.flags import TABLE as SPARSIFY
@@ -67,6 +68,8 @@ EDITS: list[tuple[Table, dict[str, Any], dict[str, Any]]] = [
     (PRUNE_VOCAB, {"size": 9}, {"coverage": None, "min_count": None, "size": 9}),
     (PRUNE_WIDTH, {"non_uniform": True}, {"uneven": True}),
     (QUANTIZE, {"rows": 8, "no_sensitivity": True}, {"rows": 8, "sensitivity": False}),
+    (QUANTIZE, {"bits": "8"}, {"scheme": "per-token"}),
+    (QUANTIZE, {"bits": "2"}, {"scheme": "int2"}),
     (FINETUNE, {"new_head": True}, {"new_head": True}),
 ]
 
@@ -175,6 +178,21 @@ def test_widths_go_along_with_counts() -> None:
     assert (made["stages.0.keep_heads"], made["stages.0.hidden"], made["stages.0.ratio"]) == ([6, 4], 192, None)
 
 
+@pytest.mark.parametrize(
+    ("given", "recipe"),
+    [
+        ({}, "quantize"),
+        ({"bits": "2"}, "quantize"),
+        ({"mode": "qat"}, "qat"),
+        ({"mode": "qat", "bits": "4"}, "qat"),
+        ({"mode": "qat", "bits": "3"}, "few-bits"),
+        ({"mode": "qat", "scheme": "int2-rows"}, "few-bits"),
+    ],
+)
+def test_few_bits_are_trained_by_a_recipe_of_their_own(given: dict[str, Any], recipe: str) -> None:
+    assert default_recipe({**QUANTIZE.none_given(), **given}) == recipe
+
+
 WRONG: list[tuple[Table, dict[str, Any], str]] = [
     (FINETUNE, {"epochs": 2.0, "steps": 3}, "--epochs and --steps together"),
     (SHARE, {"steps": 3, "no_recover": True}, "--steps: nothing is trained with --no-recover"),
@@ -194,6 +212,7 @@ WRONG: list[tuple[Table, dict[str, Any], str]] = [
     (DISTILL, {"layers": "uniform:x"}, "--layers uniform:x: not a rule with a number of layers"),
     (DISTILL, {"layers": "0,x"}, "--layers 0,x: not a list of whole numbers; separate them with commas"),
     (DISTILL, {"num_heads": "2,"}, "--num-heads 2,: not a list of whole numbers"),
+    (QUANTIZE, {"bits": "2", "scheme": "lsq"}, "--scheme lsq: --bits selects the scheme itself; remove --bits, or"),
     (QUANTIZE, {"scheme": "per-tokn"}, "--scheme: unknown scheme 'per-tokn'; did you mean 'per-token'?"),
 ]
 

@@ -84,10 +84,13 @@ def _result(done: Done) -> dict[str, Any]:
 
 
 @pytest.mark.thorough
-def test_training_ends_in_the_file_that_is_measured(trained: Callable[..., Done], compress: Cli) -> None:
+@pytest.mark.parametrize("how", [(), ("--bits", "2"), ("--scheme", "int3-rows")], ids=["int8", "2 bits", "3 bits"])
+def test_training_ends_in_the_file_that_is_measured(
+    how: tuple[str, ...], trained: Callable[..., Done], compress: Cli
+) -> None:
     """Float, PTQ, trained with and without distillation; what validates best is the run's model."""
     pytest.importorskip("onnxruntime")
-    done = trained("--output", "runs/qat", "--json")
+    done = trained(*how, "--output", "runs/qat", "--json")
     assert done.code == 0, done.err
     told = json.loads(done.out)
     assert [m["name"] for m in told["models"]] == ["teacher", "PTQ", "QAT alone", "QAT + distillation"]

@@ -9,8 +9,9 @@ import pytest
 import test_onnx_encoder as floats
 import torch
 
+from compress import registry
 from compress.contracts import Batch
-from compress.encoder.config.quantization import Quantization
+from compress.encoder.config.quantization import PACKAGE, Quantization
 from compress.encoder.config.schemes import QuantizationSpec, SchemeName
 from compress.encoder.integers.convert import calibrate, plan_quantization
 from compress.encoder.integers.convert import quantize_model as make_quantized
@@ -20,9 +21,12 @@ from compress.errors import UserError
 from compress.onnx.axes import BATCH, LENGTH
 from compress.onnx.encoder import Writer, encode
 from compress.onnx.graph import FLOAT, Graph, helper
+from compress.onnx.integers import Integers
 from compress.onnx.openvino_session import OpenVinoSession
 from compress.onnx.session import FileSession, OnnxSession
+from compress.quantizers._rounding import dequantize
 
+TOKEN = {"kind": "per_token"}
 PER_TOKEN = {"weight": {"kind": "per_channel"}, "input": {"kind": "per_token"}}
 SCHEMES: dict[str, dict[str, Any]] = {
     "per-token": PER_TOKEN,
@@ -32,6 +36,10 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "int4": {"weight": {"kind": "per_group", "group": 6}, "input": {"kind": "per_token"}},
     "16 bits": {"weight": {"kind": "per_channel", "bits": 16}},
     "16 bits, rounded inputs": {"weight": {"kind": "per_channel", "bits": 12}, "input": {"kind": "per_token"}},
+    "2 bits": {"weight": {"kind": "per_group", "bits": 2, "group": 6, "range": "mse", "scale_dtype": "fp16"}},
+    "3 bits": {"weight": {"kind": "per_group", "bits": 3, "group": 6, "balanced": True}, "input": TOKEN},
+    "2 bits by row": {"weight": {"kind": "per_channel", "bits": 2, "balanced": True}, "input": TOKEN},
+    "3 bits by tensor": {"weight": {"kind": "per_tensor", "bits": 3}, "input": {"kind": "min_max"}},
     "int4 by row": {"weight": {"kind": "per_channel", "bits": 4}, "input": {"kind": "per_token"}},
 }
 
@@ -108,7 +116,7 @@ def test_every_named_scheme(scheme: str) -> None:
 
 
 @floats.IN_OPENVINO
-@pytest.mark.parametrize("scheme", ["per-token", "static", "int4", "q8bert"])
+@pytest.mark.parametrize("scheme", ["per-token", "static", "int4", "int3", "int2", "q8bert"])
 @pytest.mark.parametrize("wiring", ["bert", "modernbert", "longformer", "residuals"])
 def test_schemes_in_openvino(scheme: str, wiring: str) -> None:
     model = quantized(wiring, "none", scheme)
@@ -161,12 +169,41 @@ def test_codes_are_stored_as_integers_and_once() -> None:
     assert sum(int(np.prod(t.dims)) for t in codes) == sum(wanted.values())
 
 
-def test_int4_takes_half_a_byte() -> None:
-    model = quantized("bert", "none", "int4")
-    packed_ = [t for t in encode(model, None).graph.initializer if t.data_type == 2 and len(t.dims) == 2]
-    assert sum(int(np.prod(t.dims)) for t in packed_) * 2 == sum(
-        m.weight.numel() for m in list_quantized_modules(model).values()
-    )
+@pytest.mark.parametrize("scheme", ["int4", "int4-rows", "int3", "int3-rows", "int2", "int2-rows"])
+def test_codes_of_few_bits_are_packed(scheme: str) -> None:
+    model = quantized("bert", "classification", scheme)
+    stored = encode(model, "task").graph.initializer
+    packed_ = [t for t in stored if t.data_type == 2 and len(t.dims) == 2]
+    weights = [m.weight for m in list_quantized_modules(model).values()]
+    numbers = sum(w.numel() for w in weights)
+    assert sum(int(np.prod(t.dims)) for t in packed_) * 8 == numbers * int(scheme[3])
+    assert not [t for t in stored if t.data_type == 3 and len(t.dims) == 2], "no code takes a byte"
+    halves = sum(int(np.prod(t.dims)) for t in stored if t.data_type == 10)
+    assert halves == sum(len(w) * (1 if "rows" in scheme else -(-w.shape[1] // 32)) for w in weights)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+@pytest.mark.parametrize("width", [1, 2, 7, 8, 9, 31])
+def test_any_width_is_packed_and_unpacked(width: int, bits: int) -> None:
+    rows = torch.randn(5, width, generator=torch.Generator().manual_seed(width))
+    for balanced in (False, True):
+        row = {"kind": "per_channel", "bits": bits, "balanced": balanced}
+        quantizer = registry.build(PACKAGE, registry.schema(PACKAGE, "per_channel").model_validate(row), (5, width))
+        tensor = quantizer.export(rows)
+        graph = Graph()
+        found = graph.name_value(Integers(graph, True).matrix(tensor, "w", transposed=False), "y")
+        given = helper.make_tensor_value_info("input_ids", 7, [BATCH, LENGTH])
+        session = OnnxSession(graph.model_of([given], [(found, [5, width])], {}).SerializeToString(), threads=1)
+        assert np.array_equal(session.infer({"input_ids": np.zeros((1, 1), np.int64)})[0], dequantize(tensor).numpy())
+
+
+@pytest.mark.parametrize("kind", [OnnxSession, pytest.param(OpenVinoSession, marks=floats.IN_OPENVINO)])
+@pytest.mark.parametrize("scheme", ["int2-rows", "int3-rows", "int4-rows"])
+def test_rows_of_few_bits_have_integer_products(scheme: str, kind: type[FileSession]) -> None:
+    model = quantized("bert", "classification", scheme)
+    proto = encode(model, "task")
+    assert "MatMulIntegerToFloat" in {node.op_type for node in proto.graph.node}
+    assert close(model, kind(proto.SerializeToString(), threads=1), [24, 1, 7, 16])  # type: ignore[call-arg]
 
 
 def test_portable_files_have_standard_operators_alone() -> None:

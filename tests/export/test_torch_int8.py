@@ -31,10 +31,17 @@ from compress.measure.models import replace_rows
 from compress.onnx.check import ERROR_SHARE
 from compress.quantizers import per_channel, per_token
 
-FLOATS = ("weights alone", "int4", "16 bits", "16 bits, rounded inputs")  # no product of theirs is of bytes
+FLOATS = (
+    "weights alone",
+    "int4",
+    "16 bits",
+    "16 bits, rounded inputs",
+    "2 bits",
+    "3 bits",
+)  # no product of theirs is of bytes
 SCHEMES = {name: scheme for name, scheme in onnx.SCHEMES.items() if name not in FLOATS}
 TOKEN = {"kind": "per_token"}
-NAMED = [name for name in onnx.NAMED if name != "int4"]
+NAMED = [name for name in onnx.NAMED if name not in ("int4", "int3", "int2")]
 
 
 def answer(run: Any, batch: Batch, needs: Needs) -> np.ndarray:

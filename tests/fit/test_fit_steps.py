@@ -323,6 +323,20 @@ def test_the_best_model_is_trained_as_it_will_be_rounded(tmp_path: Path) -> None
     assert len(jobs) == 1
 
 
+def test_models_in_few_bits_are_trained_beside_the_best(tmp_path: Path) -> None:
+    jobs: list[Any] = []
+    case: Any = SimpleNamespace(bounds=Bounds(max_mb=10), console=SimpleNamespace(note=lambda _: None))
+    maker = SimpleNamespace(save_parent=lambda p, folder: folder)
+    attempt: Any = lambda job, write, told, seconds: jobs.append(job) or judged("trained", value=0.95)  # noqa: E731
+    loop = InTheLoop(case, SimpleNamespace(maker=maker), tmp_path, SimpleNamespace(attempt=attempt), 40)  # type: ignore[arg-type]
+    poor = [judged("3 bits", value=0.6, bits=3), judged("2 bits", value=0.5, bits=2, mb=8.0)]
+    loop.train([judged("best"), judged("other", value=0.7), *poor, judged("large", value=0.5, bits=2, mb=11.0)])
+    assert [job.name for job in jobs] == [
+        f"{name}, 40 steps, 40 of them quantized" for name in ("best", "3 bits", "2 bits")
+    ]
+    assert jobs[1].settings.rate > jobs[0].settings.rate, "weights have a longer way to the next code"
+
+
 # --- what is said ---------------------------------------------------------------------------------------------------
 
 

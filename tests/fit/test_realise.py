@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,16 @@ from compress.data.tasks import task_of
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.statistics import RIDGE
+from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import OUTPUTS, KeptUnits, prune_units
 from compress.fit.cost import block_table as blocktable
 from compress.fit.cost.cost_model import Costs
-from compress.fit.cost.serving import FLOAT, Bits, Serving, content, quantize_to_bits
+from compress.fit.cost.serving import FEW_BITS, FLOAT, Bits, Serving, content, quantize_to_bits
 from compress.fit.loss import curves, study
 from compress.fit.loss.study import Student, answers, as_json
 from compress.fit.make.build import Maker
+from compress.fit.make.candidates import Candidates
 from compress.fit.make.evaluator import Evaluation, Evaluator, Timing
 from compress.fit.plan.forecast import plan_within_budget
 from compress.fit.plan.planner import TOGETHER, Planner
@@ -420,6 +423,33 @@ def test_the_table_is_kept_and_read(plain: Case, tmp_path: Path, monkeypatch: py
     first, path = blocktable.table(config, heads, plain.serving, Console(quiet=True))
     monkeypatch.setattr(blocktable, "measure", None)
     assert blocktable.table(config, heads, plain.serving, Console(quiet=True)) == (first, path)
+
+
+def test_the_whole_model_in_few_bits(plain: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where 8 bits are over the bound, 3 and 2 bits are made, and the file is as large as it is said."""
+    space, whole = plain.space, plain.space.plan_whole_model(8)
+    maker: Any = SimpleNamespace(  # a toy in 8 bits is the smallest
+        megabytes=lambda plan, serving: 50.0 if plan is whole else plain.maker.megabytes(plan, serving)
+    )
+    assert list(FEW_BITS) == [3, 2]
+    least = [
+        plain.maker.megabytes(space.in_few_bits(whole, b, plain.study.vocabularies[0]), plain.serving) for b in (3, 2)
+    ]
+    clock = SimpleNamespace(check=lambda: None, late=lambda _: False)
+    for bound, wanted in ((max(least), [3, 2]), (None, []), (99.0, [])):
+        case: Any = SimpleNamespace(bounds=Bounds(max_mb=bound, max_ms=9), clock=clock)
+        bench: Any = SimpleNamespace(whole=whole, maker=maker, serving=plain.serving, space=space)
+        search = SimpleNamespace(tried=[])
+        one = Candidates(case, bench, SimpleNamespace(path=tmp_path), search)  # type: ignore[arg-type]
+        monkeypatch.setattr(one, "_judged", lambda plan, place: judged(plan, 4.0))
+        one.make_few_bits()
+        assert [j.plan.word for j in search.tried] == wanted
+        for j in search.tried:
+            assert bound is not None
+            assert j.plan.mb <= bound
+            model = plain.maker.model(j.plan, plain.serving)[0]
+            assert len(content(model)) / 1e6 == pytest.approx(j.plan.mb)
+            assert {q.weight_quantizer.scheme.bits for q in list_quantized_modules(model).values()} == {j.plan.word, 8}
 
 
 def test_floats_stay_floats(plain: Case) -> None:

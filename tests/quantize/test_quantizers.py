@@ -11,6 +11,7 @@ from torch import Tensor
 
 from compress import registry
 from compress.encoder.config.quantization import PACKAGE
+from compress.errors import UserError
 from compress.quantizers._rounding import dequantize
 
 KINDS = sorted(registry.parts(PACKAGE))
@@ -114,3 +115,82 @@ def test_learned_steps_have_the_papers_gradients() -> None:
     assert x.grad is not None
     assert x.grad.tolist() == [0, 1, 1, 1, 1, 0]
     assert quantizer.scale.grad.item() == pytest.approx(-0.27774603, abs=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "clamp", "step", "through"), [
+    ("lsq", {}, 7.0, 0.0), ("lsq", {"clamp": "last"}, -0.24, 1.0),
+    ("lsq_plus", {}, 7.0, 0.0), ("lsq_plus", {"clamp": "last"}, -0.24, 1.0),
+])  # fmt: skip
+def test_half_a_step_beyond_the_last_code(kind: str, clamp: dict[str, str], step: float, through: float) -> None:
+    """x = .724 with step .1: v = 7.24 lies beyond code 7 and is rounded to it. The papers clamp first."""
+    x = torch.tensor([0.724], requires_grad=True)
+    quantizer = built(kind, "input", drawn(), bits=4, **clamp).train()
+    quantizer.scale.data.fill_(0.1)
+    if kind == "lsq_plus":  # its codes start from 0
+        quantizer.offset.data.fill_(-0.8)
+    quantizer(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.item() == through
+    highest = quantizer.scheme.highest
+    if kind == "lsq":
+        assert quantizer.scale.grad.item() * highest**0.5 == pytest.approx(step, abs=1e-4)
+    else:
+        assert quantizer.offset.grad.item() * highest**0.5 == pytest.approx(1 - through, abs=1e-4)
+
+
+@pytest.mark.parametrize("clamp", ["first", "last"])
+@pytest.mark.parametrize("options", [{}, {"per": "group", "group": 7, "scale_dtype": "fp16"}, {"balanced": True}])
+def test_the_order_of_rounding_and_clamping_changes_no_number(options: dict[str, Any], clamp: str) -> None:
+    x = drawn(5)
+    plain = built("lsq", "weight", x, bits=3, **options)
+    other = built("lsq", "weight", x, bits=3, clamp=clamp, **options)
+    assert torch.equal(plain(2 * x), other(2 * x))
+
+
+@pytest.mark.parametrize("kind", ["lsq", "per_group"])
+def test_scales_in_fp16(kind: str) -> None:
+    """They are numbers of fp16, large and small ones, and a group of zeros has one."""
+    x = drawn(6) * torch.logspace(-9, 6, 12)[:, None]
+    x[3] = 0
+    options = {"per": "group"} if kind == "lsq" else {}
+    quantizer = built(kind, "weight", x, bits=4, group=8, scale_dtype="fp16", **options)
+    found = quantizer.export(x)
+    assert torch.equal(found.scale.half().float(), found.scale)
+    assert float(found.scale.min()) >= 2**-14  # normal: smaller ones are 0 to some runtimes
+    assert torch.equal(dequantize(found), quantizer(x).detach())
+    wide = built(kind, "weight", x[6:], bits=4, group=8, **options).export(x[6:])
+    assert torch.allclose(found.scale[6:], wide.scale.clamp_max(65504), rtol=2**-11)
+
+
+def test_old_rows_of_a_config_keep_fp32_scales() -> None:
+    x = drawn(7)
+    found = built("per_group", "weight", x, bits=4, group=32).export(x)
+    groups = torch.nn.functional.pad(x, (0, 24)).unflatten(-1, (-1, 32)).abs().amax(-1)
+    assert torch.equal(found.scale, groups / 7)
+
+
+@pytest.mark.parametrize(("kind", "options"), [
+    ("per_channel", {"range": "mse"}), ("per_group", {"range": "mse", "group": 16}), ("lsq", {}),
+])  # fmt: skip
+def test_balanced_codes(kind: str, options: dict[str, Any]) -> None:
+    """All four codes of 2 bits, none of them zero, and a smaller error than with three or uneven ones."""
+    x = drawn(8, 20, 64)
+
+    def error(balanced: bool) -> float:
+        return float((built(kind, "weight", x, bits=2, balanced=balanced, **options)(x) - x).detach().square().mean())
+
+    quantizer = built(kind, "weight", x, bits=2, balanced=True, **options)
+    assert set(quantizer.export(x).codes.unique().tolist()) == {-3, -1, 1, 3}
+    assert torch.equal(dequantize(quantizer.export(x)), quantizer(x).detach())
+    assert torch.allclose(quantizer(quantizer(x)).detach(), quantizer(x).detach(), rtol=1e-5)
+    assert error(True) < 0.85 * error(False)
+    with pytest.raises(UserError, match="at most 7 bits"):
+        built(kind, "weight", x, bits=8, balanced=True, **options)
+
+
+def test_least_squared_error_beats_the_largest_number() -> None:
+    x = drawn(9, 30, 64)
+    for kind in ("per_channel", "per_group"):
+        for bits in (2, 3, 4):
+            of = [built(kind, "weight", x, bits=bits, range=r)(x) - x for r in ("max", "mse")]
+            assert of[1].square().mean() < of[0].square().mean(), (kind, bits)

@@ -199,7 +199,7 @@ def integer_megabytes(model: nn.Module) -> float:
         seen.add(id(module.weight))
         scheme, rows, numbers = module.weight_quantizer.scheme, module.weight.shape[0], module.weight.numel()
         scales = {"tensor": 1, "row": rows, "group": rows * -(-module.weight.shape[1] // (scheme.group or 1))}
-        total += numbers * scheme.bits / 8 + 4 * scales[scheme.per]
+        total += numbers * scheme.bits / 8 + scheme.scale_bits / 8 * scales[scheme.per]
         given = getattr(module, "input_quantizer", None)
         total += 0 if given is None or given.scheme.dynamic else 5  # a scale and an 8-bit zero point
     own = {id(p) for m in modules for part in m.children() for p in (*part.parameters(), *part.buffers())}

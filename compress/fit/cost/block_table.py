@@ -72,7 +72,7 @@ def place(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Servi
 def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving) -> dict[str, object]:
     """All that a table depends on."""
     return {
-        "format": 4,
+        "format": 5,
         "version": compress.__version__,
         "device": describe(serving.device),
         "runtime": [serving.runtime, versions()[serving.runtime]],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compress.contracts import Needs
-from compress.encoder.config.schemes import GROUP4, MATRIX8, ROW8, TOKEN8, QuantizationSpec, Rule
+from compress.encoder.config.schemes import GROUP4, MATRIX8, POOLER, ROW8, TOKEN8, QuantizationSpec, Rule, few_bits
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.products import prepare_integers
@@ -17,10 +17,21 @@ from compress.predict.predictor import build_fixed_batch
 
 FLOAT = 32
 FINGERPRINT = 64  # characters
-WEIGHTS: Mapping[int, Mapping[str, object]] = {8: MATRIX8, 4: GROUP4}
+FEW_BITS = (3, 2)
+"""Of weights that must be trained to be of use: `--train full` alone makes them."""
+WEIGHTS: Mapping[int, Mapping[str, object]] = {
+    8: MATRIX8,
+    4: GROUP4,
+    **{bits: few_bits(bits, by_row=True) for bits in FEW_BITS},
+}
 """Bits → how a matrix is rounded; its input is rounded to 8 bits, a scale for each token. Of 4 bits, groups of numbers
-have scales of their own: there is no integer product of those, so that they save bytes and no time."""
-TABLES: Mapping[int, Mapping[str, object]] = {8: ROW8, 4: GROUP4}
+have scales of their own: there is no integer product of those, so that they save bytes and no time. Of 3 and 2 bits,
+rows have scales, and products are those of 8 bits."""
+TABLES: Mapping[int, Mapping[str, object]] = {
+    8: ROW8,
+    4: GROUP4,
+    **{bits: few_bits(bits, by_row=True, table=True) for bits in FEW_BITS},
+}
 BITS: Mapping[Runtime, tuple[int, ...]] = {
     "torch": (FLOAT,),
     "torch-int8": (8, FLOAT),
@@ -79,6 +90,8 @@ def quantize_to_bits(model: Model, bits: Bits, serving: Serving) -> Model:
         rules.append(_matrix("encoder.embeddings.projection", bits.other))
     if serving.writes:
         rules.append(_table("encoder.embeddings.word", bits.word))
+        if bits.word in FEW_BITS and model.config.pooler:
+            rules.append(_matrix(POOLER, bits.word))
         if model.encoder.embeddings.position is not None and model.config.positions != "sinusoidal":
             rules.append(_table("encoder.embeddings.position", bits.other))
     if all(rule.weight is None for rule in rules):

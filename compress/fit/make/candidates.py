@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from compress.fit import report
 from compress.fit.certificate import document as certificate
+from compress.fit.cost.serving import FEW_BITS
 from compress.fit.journal import Journal
 from compress.fit.make.bench import Bench
 from compress.fit.make.evaluator import RECORD, Evaluation, best_of, read_evaluation
@@ -48,6 +49,27 @@ class Candidates:
                 case.console.note(f"no time left for another plan (limit {case.wanted.seconds:.0f} s)")
                 return
             plan = self._next()
+
+    def make_few_bits(self) -> None:
+        """The whole model in 3 and in 2 bits, with as much of its vocabulary as the bound on megabytes allows: poor
+        before it is trained, so that no search would choose it. Nothing where 8 bits are within the bound, and where
+        what is deployed holds no integers. Raises Stopped."""
+        case, bench = self.case, self.bench
+        bound, tried = case.bounds.max_mb, self.search.tried
+        if bound is None or not bench.serving.writes or bench.maker.megabytes(bench.whole, bench.serving) <= bound:
+            return
+        for bits in FEW_BITS:
+            for vocabulary in sorted(bench.space.study.vocabularies, key=lambda v: v.loss):
+                case.clock.check()
+                plan = bench.space.in_few_bits(bench.whole, bits, vocabulary)
+                megabytes = bench.maker.megabytes(plan, bench.serving)
+                if megabytes > bound:
+                    continue
+                if tried and case.clock.late(tried[-1].seconds):
+                    case.console.note(f"no time left for a model in {bits} bits (limit {case.wanted.seconds:.0f} s)")
+                    return
+                tried.append(self._judged(replace(plan, mb=megabytes), len(tried)))
+                break
 
     def best(self) -> tuple[Evaluation, bool]:
         """(the model to leave, whether it meets the bounds): the best of those that are within the milliseconds when

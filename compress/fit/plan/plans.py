@@ -234,6 +234,15 @@ class Space:
             chosen.name, chosen.rows, word, 0, float(ms), float(mb), float(loss),
         )  # fmt: skip
 
+    def in_few_bits(self, whole: Plan, bits: int, vocabulary: Vocabulary) -> Plan:
+        """The plan of the whole model with matrices and word table in so few bits that it must be trained, as fast as
+        in 8 bits: products are the same. What it loses is not planned: that of its vocabulary alone is known."""
+        units = len(whole.attention_bits), len(whole.feed_forward_bits)
+        return dataclasses.replace(
+            whole, attention_bits=(bits,) * units[0], feed_forward_bits=(bits,) * units[1], word=bits,
+            vocabulary=vocabulary.name, rows=vocabulary.rows, loss=vocabulary.loss,
+        )  # fmt: skip
+
     def vocabulary(self, name: str) -> Vocabulary:
         return next(v for v in self.study.vocabularies if v.name == name)
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 RECIPES = {"ptq": "quantize", "qat": "qat"}
 """--mode → the recipe where none is named."""
+FEW_BITS = "few-bits"
+"""The same of --mode qat where weights have fewer than 4 bits."""
 
 
 def _scheme(name: str, flag: str) -> str:
@@ -22,7 +24,22 @@ def _scheme(name: str, flag: str) -> str:
     return name
 
 
+BITS = {"8": "per-token", "4": "int4", "3": "int3", "2": "int2"}
+"""--bits → the scheme."""
+
+
+def default_recipe(given: Given) -> str:
+    """The recipe where none is named."""
+    few = str(given.get("bits")) in ("2", "3") or (given.get("scheme") or "").startswith(("int2", "int3"))
+    return FEW_BITS if few and given.get("mode") == "qat" else RECIPES[given.get("mode") or "ptq"]
+
+
 def _edits(recipe: Recipe, place: int, given: Given) -> Iterator[Edit]:
+    if (bits := given["bits"]) is not None:
+        if given["scheme"] is not None:
+            do = f"remove --bits, or --scheme: {bits} bits are the scheme {BITS[bits]}"
+            raise UserError("--bits selects the scheme itself", where=f"--scheme {given['scheme']}", do=do)
+        yield Edit(f"stages.{place}.scheme", BITS[bits], f"--bits {bits}")
     if given["mode"] == "qat" and place == len(recipe.stages) - 1:
         do = "remove --recipe, or name one with a distill stage after quantize, such as qat"
         raise UserError(f"recipe {recipe.name} has no training after quantization", where="--mode qat", do=do)
@@ -49,6 +66,10 @@ TABLE = Table(
         Flag(
             "--scheme", "scheme", "Quantization scheme.", metavar="NAME", convert=_scheme,
             known=lambda: get_args(SchemeName),
+        ),
+        Flag(
+            "--bits", "", "Bits of a weight: 8 selects the scheme per-token, 4, 3 and 2 select int4, int3 and int2 "
+            "(below 4 bits use --mode qat).", choices=tuple(BITS),
         ),
         Flag(
             "--max-drop", "max_drop", "Maximum drop of the main metric on validation, in percentage points; the most "
