@@ -37,7 +37,8 @@ def main() -> None:
     p.add_argument("--one", help=argparse.SUPPRESS)
     args = p.parse_args()
     if args.one:
-        print(json.dumps(train(*json.loads(args.one), args)))
+        name, seed = json.loads(args.one)
+        print(json.dumps(train(name, seed, args)))
         return
     print(f"{args.data.name}: {args.rows:,} rows, {args.steps:,} steps of 32 rows, {args.seeds} seeds", flush=True)
     print("tune              trained    share   peak MB    CPU s   quality: mean, sd (each seed)", flush=True)

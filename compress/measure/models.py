@@ -37,6 +37,7 @@ from evaluation.cost.latency import Latency, compare_latencies, measure_interlea
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
 from evaluation.quality.churn import Group
+from evaluation.quality.gaps import Gap, find_largest_gap
 from evaluation.quality.intervals import Interval, bootstrap_rows
 from evaluation.quality.paired import exact_sign_test
 from evaluation.quality.pairing import ResampledMetric
@@ -73,6 +74,8 @@ class Subject:
 
 INTEGER_MB = "size/integer_mb"
 """The figure that only models have whose integers were computed in floats."""
+GAP = "groups/gap"
+"""The largest difference of the main metric between two groups of rows, a share."""
 MEMBER = "teacher-"
 
 
@@ -107,7 +110,8 @@ class MeasuredModel:
     """A subject with its figures. scored: its answers, from which any of them can be resampled.  metric: the one of
     the task that decides; None where nothing was scored.  churn: rows answered otherwise than by the teacher.  slices:
     the metric on groups of rows, against the teacher where there is one.  resampled: the metric on resamples of the
-    rows, by which other runs are paired with it."""
+    rows, by which other runs are paired with it.  groups: the metric on the groups of one
+    column, whose gaps are of interest."""
 
     subject: Subject
     measurement: Measurement
@@ -117,6 +121,12 @@ class MeasuredModel:
     calibration: Calibration | None = None
     slices: Sequence[Slice] = ()
     resampled: ResampledMetric | None = None
+    groups: Sequence[Slice] = ()
+
+    @property
+    def gap(self) -> Gap | None:
+        """The largest difference of the metric between two of `groups`; None where it is not known."""
+        return find_largest_gap(self.groups)
 
     @property
     def is_simulated(self) -> bool:
@@ -140,6 +150,9 @@ class MeasuredModel:
         """What `--json` prints of it."""
         told: dict[str, Any] = {"churn": [group.as_json() for group in self.churn]} if self.churn else {}
         told |= {"slices": [s.as_json() for s in self.slices]} if self.slices else {}
+        if self.groups:
+            gap = self.gap
+            told |= {"groups": [s.as_json() for s in self.groups], "gap": None if gap is None else gap.as_json()}
         return {
             "name": self.subject.name,
             "role": self.subject.role,
@@ -185,6 +198,7 @@ def measure(
     held: Rows | None = None,
     runtime: Runtime | None = None,
     sliced: Sequence[str] | None = None,
+    group_column: str | None = None,
     say: Callable[[str], None] = lambda _: None,
     watch: Watch = unwatched,
 ) -> list[MeasuredModel]:
@@ -193,6 +207,7 @@ def measure(
     task: the kind of the data.  settings: of the task, in place of the models' own.  held: other labelled rows, that
     a temperature is fitted on.  runtime: of all of them;
     None: of each as its folder is meant to be run.  sliced: by what rows are told apart (`data.grouping.groups`).
+    group_column: of the groups that are compared with each other.
     say, watch: print what is done, and show how far it is.
     Raises UserError when a model does not do it, or two answer different labels.
     """
@@ -212,6 +227,10 @@ def measure(
     costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost, watch)
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
     apart = groups(predictors[0].task, rows, predictors[0].label_names, sliced)
+    compared: list[Members] = []
+    if group_column is not None:
+        names = predictors[0].label_names
+        compared = groups(predictors[0].task, rows, names, [group_column], flag="group column")
     held = fitting_rows(held)
     measured = []
     for i, subject in enumerate(subjects):
@@ -235,10 +254,14 @@ def measure(
         )
         if calibrated is not None and calibrated.values:
             values |= calibrated.values
+        parent = None if reference is None or i == reference else answered[reference].scored
+        told_apart = _sliced(compared, scored, parent, metric)
+        if group_column is not None:
+            context["group_column"] = group_column
+            values |= _gap_figures(find_largest_gap(told_apart))
         if predictors[i].simulates_integers:
             values = rename_simulated(values) | {INTEGER_MB: integer_megabytes(predictors[i].model)}
-        parent = None if reference is None or i == reference else answered[reference].scored
-        rest = _sliced(apart, scored, parent, metric), _resampled(scored, metric, context)
+        rest = _sliced(apart, scored, parent, metric), _resampled(scored, metric, context), told_apart
         measured.append(MeasuredModel(subject, Measurement(values, context), scored, metric, flips, calibrated, *rest))
     return measured
 
@@ -251,6 +274,11 @@ def _sliced(
         return ()
     parent = None if theirs is None or metric not in theirs.metrics else theirs.answers(metric)
     return slices(apart, ours.answers(metric), parent)
+
+
+def _gap_figures(gap: Gap | None) -> dict[str, float]:
+    """The largest gap between groups, by MLflow name; nothing where it is not known."""
+    return {} if gap is None else _with_interval(GAP, gap.value) | {"groups/too_small": float(gap.small)}
 
 
 def _resampled(scored: ScoredAnswers, metric: str, context: Mapping[str, str]) -> ResampledMetric | None:
@@ -271,7 +299,7 @@ def rename_simulated(values: Mapping[str, float]) -> dict[str, float]:
             continue
         if key.startswith("quality/"):
             found[f"{FAKE}{key.removeprefix('quality/')}"] = value
-        elif key.startswith("vs_teacher/") and key not in stored:
+        elif key.startswith(("vs_teacher/", GAP)) and key not in stored:
             found[f"{FAKE}{key}"] = value
         else:
             found[key] = value

@@ -25,7 +25,8 @@ def test_lora_resumes_bit_exactly_and_leaves_an_ordinary_folder(taught: Path, se
     done = compress(*RECIPE, "--lora-rank", "4", "--output", "runs/whole", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    plain, tuned = (modelfolder.load_model(taught / path, keep={"task"}) for path in (PRETRAINED, "runs/whole/model"))
+    plain = modelfolder.load_model(taught / PRETRAINED, keep=())
+    tuned = modelfolder.load_model(taught / "runs/whole/model")
     layers, hidden, inner = plain.config.depth, plain.config.hidden, plain.config.layers[0].feed_forward
     adapters = 4 * (layers * (4 * 2 * hidden + 2 * (hidden + inner)) + 2 * hidden * tuned.config.pooler)
     head = sum(p.numel() for p in tuned.model.heads["task"].parameters())

@@ -24,6 +24,7 @@ from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.places import is_generated
 from compress.data.reading.sources import open_table
+from compress.data.tables import groups
 from compress.data.tables.table import Rows, Table
 from compress.data.task import METRIC
 from compress.data.tasks import for_head, task_of
@@ -309,6 +310,7 @@ def open_table_of(
         "test": d.test_split,
         "unlabelled": d.unlabelled_split,
     }
+    compared = groups.columns_of([recipe.evaluation.group_column or groups.LABEL])
     return open_table(
         d.source,
         task=d.task,
@@ -324,7 +326,7 @@ def open_table_of(
         limit=d.limit,
         labelled_rows=d.labelled_rows,
         settings={**_judged_by(model), **get_requested_settings(recipe)},
-        others=others,
+        others={**dict.fromkeys(others, "--slice"), **dict.fromkeys(compared, "group column")},
         bare=bare,
         measured=measured,
     )
