@@ -32,6 +32,7 @@ from compress.predict.fastest import require_same_answers
 from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, build_fixed_batch
 from compress.stages.shared.stage import check_same_task
 from evaluation.cost.device import describe
+from evaluation.cost.energy import find_counters, measure_energy
 from evaluation.cost.flops import count_flops
 from evaluation.cost.latency import Latency, compare_latencies, measure_interleaved
 from evaluation.cost.memory import peak_memory_mb
@@ -74,6 +75,8 @@ class Subject:
 
 INTEGER_MB = "size/integer_mb"
 """The figure that only models have whose integers were computed in floats."""
+ENERGY = "energy/joules_per_1000_texts"
+"""Of the whole device, where its counters can be read."""
 GAP = "groups/gap"
 """The largest difference of the main metric between two groups of rows, a share."""
 MEMBER = "teacher-"
@@ -291,7 +294,7 @@ def _resampled(scored: ScoredAnswers, metric: str, context: Mapping[str, str]) -
 def rename_simulated(values: Mapping[str, float]) -> dict[str, float]:
     """The figures of a model whose integers are computed in floats, by their honest names: what it answers is
     fake_quantized/…, and how fast it answers tells nothing of the integers, so it is left out."""
-    timed = ("speed/", "memory/", "vs_teacher/speedup", "vs_teacher/throughput_ratio")
+    timed = ("speed/", "memory/", "energy/", "vs_teacher/speedup", "vs_teacher/throughput_ratio")
     stored = {"vs_teacher/size_ratio", "vs_teacher/params_ratio"}
     found = {}
     for key, value in values.items():
@@ -475,6 +478,7 @@ def measure_cost(
     with watch("timing throughput", None, "rounds") as progress:
         how = {"seconds": cost.seconds, "synchronize": wait, "told": progress.update}
         throughputs = measure_interleaved(parts, warmup=1, repeats=5, **how)
+    counters = find_counters(device)
     results = []
     for i, p in enumerate(predictors):
         count = count_parameters(p.model, p.model.embedding_parameter_names())
@@ -489,6 +493,12 @@ def measure_cost(
             "memory/weights_mb": count.bytes / MB,
         }
         context = _context(p, cost, length, latencies[i], samples[i])
+        # The energy of other programs would count as the model's.
+        if counters.found and throughputs[i].is_known and throughputs[i].clock == "wall time":
+            joules = measure_energy(lambda i=i: (passes[i](), wait and wait()), counters.found)
+            if joules is not None:
+                values[ENERGY] = 1000 * joules / len(samples[i])
+                context["energy_of"] = counters.names
         results.append(Cost(Measurement(values, context), latencies[i], throughputs[i]))
     return results
 

@@ -89,6 +89,8 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
         if c.get("cpu_flags") and c.get("device_kind") == "cpu":
             lines.append(f"cpu instructions: {c['cpu_flags']}")
         lines.append(f"latency: {c['latency_shape']}, {c['repeats']} repeats; throughput: {c['throughput_mix']}")
+    if "energy_of" in c:
+        lines.append(f"energy: of {c['energy_of']}, with idle power and whatever else ran")
     if c.get("contaminated") == "yes":
         least = "" if c.get("threads") == "1" else ", or use --threads 1, which other programs disturb less"
         lines.append(f"no latency: other programs used the processor while it was timed; measure again{least}")
@@ -344,6 +346,7 @@ _COSTS = (
     ("latency p50", ("speed/latency_p50_ms",), _plain(2, " ms")),
     ("latency p95", ("speed/latency_p95_ms",), _plain(2, " ms")),
     ("throughput", ("speed/throughput_sps",), _plain(0, " rows/s")),
+    ("energy per 1,000 texts", ("energy/joules_per_1000_texts",), _plain(1, " J")),
     ("peak memory above weights", ("memory/peak_mb",), _plain(1, " MB")),
 )
 _LIKENESS = (
