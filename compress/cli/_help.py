@@ -55,8 +55,8 @@ MAIN: Mapping[str, tuple[str, ...]] = {
         "--batch-size", "--temperature", "--output", "--dry-run",
     ),
     "finetune": (
-        "--model", "--data", "--tune", "--max-length", "--epochs", "--learning-rate", "--batch-size", "--seed", "--output",
-        "--resume", "--dry-run",
+        "--model", "--data", "--tune", "--max-length", "--epochs", "--learning-rate", "--batch-size", "--seed",
+        "--output", "--resume", "--dry-run",
     ),
     "pretrain": (
         "--recipe", "--corpus", "--tokenizer", "--max-length", "--steps", "--learning-rate", "--batch-size", "--output",

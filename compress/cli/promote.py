@@ -89,7 +89,9 @@ def command(
             "needs --data", where="--against", why="the comparison is measured on labelled rows", do="add --data DATA"
         )
     if sure and max_drop is None and max_gap is None:
-        raise UserError("has no effect without --max-drop", where="--sure", do="add --max-drop POINTS")
+        raise UserError(
+            "has no effect without --max-drop or --max-gap", where="--sure", do="add --max-drop or --max-gap POINTS"
+        )
     if group_column is not None and not any(o.path == "data.source" for o in options.overrides):
         why = "groups are measured on labelled rows"
         raise UserError("needs --data", where="--group-column", why=why, do="add --data DATA")

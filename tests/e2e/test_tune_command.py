@@ -28,7 +28,7 @@ def test_lora_resumes_bit_exactly_and_leaves_an_ordinary_folder(taught: Path, se
     plain = modelfolder.load_model(taught / PRETRAINED, keep=())
     tuned = modelfolder.load_model(taught / "runs/whole/model")
     layers, hidden, inner = plain.config.depth, plain.config.hidden, plain.config.layers[0].feed_forward
-    adapters = 4 * (layers * (4 * 2 * hidden + 2 * (hidden + inner)) + 2 * hidden * tuned.config.pooler)
+    adapters = 4 * (layers * (4 * 2 * hidden + 2 * (hidden + inner)) + 2 * hidden * plain.config.pooler)
     head = sum(p.numel() for p in tuned.model.heads["task"].parameters())
     if tuned.config.pooler and not plain.config.pooler:
         head += hidden * hidden + hidden

@@ -160,6 +160,13 @@ def test_the_last_of_layers_that_are_one_is_that_one() -> None:
     assert {n.split(".")[2] for n in trained(model) if n.startswith("encoder.layers")} == {"0"}
 
 
+@pytest.mark.parametrize("row", [{"kind": "lora", "rank": 2}, {"kind": "bitfit"}, {"kind": "last", "layers": 1}])
+def test_a_new_pooler_is_trained_in_full_as_a_part_of_the_head(row: dict[str, Any]) -> None:
+    model = Model(UNIFORM, {"task": head(UNIFORM)})
+    build(row).apply(model, torch.Generator().manual_seed(1), new_pooler=True)
+    assert {n for n in trained(model) if "pooler" in n} == {"encoder.pooler.dense.weight", "encoder.pooler.dense.bias"}
+
+
 def test_all_trains_everything() -> None:
     model, _ = tuned(UNIFORM, {"kind": "all"})
     assert trained(model) == {n for n, _ in model.named_parameters()}

@@ -99,10 +99,8 @@ class Stage:
         """Freeze what is not trained; returns the number of parameters that are. Raises UserError."""
         self.tuning.check(loaded.config, str(loaded.path))
         seed = int(stream("tuning", self.context.seed).integers(2**63))
-        self.tuning.apply(loaded.model, torch.Generator().manual_seed(seed))
-        pooler = loaded.model.encoder.pooler
-        if pooler is not None and not inspect(loaded.path).config.pooler:
-            pooler.requires_grad_(True)  # new, with random weights: a part of the new head
+        new_pooler = loaded.config.pooler and not inspect(loaded.path).config.pooler
+        self.tuning.apply(loaded.model, torch.Generator().manual_seed(seed), new_pooler=new_pooler)
         return _count(loaded.model, trained=True)
 
     def _told(self) -> str:

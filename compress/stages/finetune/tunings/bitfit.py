@@ -22,9 +22,9 @@ class Tuning(Base):
         if not config.bias:
             raise UserError("this encoder has no biases to train", where=where, do="use --tune lora or last-N")
 
-    def apply(self, model: Model, generator: torch.Generator) -> None:
+    def apply(self, model: Model, generator: torch.Generator, *, new_pooler: bool = False) -> None:
         """Freeze everything else."""
-        freeze_encoder(model)
+        freeze_encoder(model, new_pooler)
         for name, parameter in model.encoder.named_parameters():
             if name.rpartition(".")[2] == "bias":
                 parameter.requires_grad_(True)

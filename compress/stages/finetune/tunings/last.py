@@ -28,9 +28,9 @@ class Tuning(Base):
             do = f"use last-1 to last-{config.depth}, or all"
             raise UserError(f"last-{self.layers} is more than the model", where=where, why=why, do=do)
 
-    def apply(self, model: Model, generator: torch.Generator) -> None:
+    def apply(self, model: Model, generator: torch.Generator, *, new_pooler: bool = False) -> None:
         """Freeze the embeddings and the lower layers."""
-        freeze_encoder(model)
+        freeze_encoder(model, new_pooler)
         encoder = model.encoder
         above = [encoder.layers[group] for group in model.config.groups[-self.layers :]]
         for module in (*above, encoder.final_norm, encoder.pooler):

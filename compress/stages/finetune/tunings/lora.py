@@ -60,11 +60,12 @@ class Tuning(Base):
             why = f"the narrowest matrix it adapts has width {least}"
             raise UserError(f"LoRA rank {self.rank} is too large", where=where, why=why, do=f"use 1 to {least}")
 
-    def apply(self, model: Model, generator: torch.Generator) -> None:
+    def apply(self, model: Model, generator: torch.Generator, *, new_pooler: bool = False) -> None:
         """Freeze the encoder and give it adapters."""
-        freeze_encoder(model)
+        freeze_encoder(model, new_pooler)
+        chosen = lambda name: self._takes(name) and not (new_pooler and name.startswith("pooler."))  # noqa: E731
         attach_adapters(
-            model, self._takes, rank=self.rank, alpha=self.alpha, dropout=self.dropout, generator=generator
+            model, chosen, rank=self.rank, alpha=self.alpha, dropout=self.dropout, generator=generator
         )  # fmt: skip
 
     def finish(self, model: Model) -> None:
