@@ -58,7 +58,7 @@ def main() -> None:
 def in_a_process(name: str, seed: int) -> dict[str, float]:
     """The figures of one training: the processes before it have left nothing in its memory."""
     command = [sys.executable, *sys.argv, "--one", json.dumps([name, seed])]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, float]:
@@ -66,10 +66,11 @@ def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, float]:
     import torch
 
     from compress.console import Console
-    from compress.contracts import Override, RunOptions
+    from compress.contracts import Override, RunOptions, unwatched
     from compress.recipe import load_recipe
     from compress.run import Run, build_training_context, train_prepared
     from compress.stages.finetune.flags import TABLE
+    from compress.training.context import NullLog
     from evaluation.cost.memory import peak_memory_mb
 
     torch.set_num_threads(args.threads)
@@ -98,8 +99,9 @@ def train(name: str, seed: int, args: argparse.Namespace) -> dict[str, float]:
         prepared = run.contexts.prepare(spec, context)
         results = []
         began = time.process_time()
-        told = build_training_context(prepared, context)
-        memory = peak_memory_mb(lambda: results.append(train_prepared(prepared, told)))
+        with unwatched("training", args.steps) as progress:
+            told = build_training_context(prepared, context, log=NullLog(), progress=progress, stop=run.stop)
+            memory = peak_memory_mb(lambda: results.append(train_prepared(prepared, told)))
         seconds = time.process_time() - began
         whole = prepared.finish().model
     assert whole is not None
