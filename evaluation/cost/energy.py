@@ -21,11 +21,13 @@ SECONDS = 2.0
 
 
 class Counter(Protocol):
-    """Counts joules from some moment on."""
+    """Counts joules from some moment on. range: joules after which it begins anew; None: it does not."""
 
-    name: str
-    range: float | None
-    """Joules after which it begins anew; None: it does not."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def range(self) -> float | None: ...
 
     def read(self) -> float: ...
 
@@ -53,7 +55,7 @@ class NvmlCounter:
 
     def read(self) -> float:
         """Joules."""
-        import pynvml
+        import pynvml  # pyright: ignore[reportMissingImports]
 
         return pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) / 1000
 
@@ -133,7 +135,7 @@ def _rapl(folder: Path) -> Counters:
 
 def _nvml(device: str) -> Counters:
     try:
-        import pynvml
+        import pynvml  # pyright: ignore[reportMissingImports]
     except ImportError:
         return Counters((), "nvidia-ml-py is not installed")
     try:
