@@ -46,6 +46,7 @@ PARTS = {
     "compress.stages.share.starts": "How shared weights are initialized: `init:` of share.",
     "compress.stages.factorize.methods": "How a matrix becomes two low-rank factors: `method:` of factorize.",
     "compress.stages.sparsify.methods": "Which two of every four weights go: `method:` of sparsify.",
+    "compress.stages.finetune.tunings": "Which parameters are trained: `tune:` of finetune.",
     "compress.quantizers": "How numbers become integers: `rules:` of quantize.",
     "compress.data.tasks": "What a row asks: `data.task`.",
     "compress.modelfolder.families": "Which model folders are read and written, by their `model_type`.",
@@ -58,6 +59,7 @@ TITLES = {
     "compress.stages.share.starts": "Initialization of shared weights",
     "compress.stages.factorize.methods": "Factorization methods",
     "compress.stages.sparsify.methods": "Sparsification methods",
+    "compress.stages.finetune.tunings": "Tunings",
     "compress.modelfolder.families": "Model families",
 }
 

@@ -34,6 +34,7 @@ PACKAGES = (
     "compress.stages.share.starts",
     "compress.stages.factorize.methods",
     "compress.stages.sparsify.methods",
+    "compress.stages.finetune.tunings",
     "compress.quantizers",
 )
 PARTS = [(package, kind) for package in PACKAGES for kind in registry.parts(package)]

@@ -118,13 +118,15 @@ def finetune(
     recipe: Folder = "finetune",
     training: Settings | None = None,
     new_head: bool = False,
+    tune: str | None = None,
     set: Settings | None = None,
     quiet: bool = False,
     **options: Any,
 ) -> RunResult:
     """Fine-tune a model on labelled text: `compress finetune`. new_head: replace a task head that answers other labels
-    by a new one."""
-    told = {**options, "model": model_name(model), "new_head": new_head}
+    by a new one.  tune: which parameters are trained: `all`, `lora`, `bitfit` or `last-2`; None: as the recipe
+    says."""
+    told = {**options, "model": model_name(model), "new_head": new_head, "tune": tune}
     return _run("finetune", told, (), recipe, data, output, training, set, quiet)
 
 

@@ -55,8 +55,8 @@ MAIN: Mapping[str, tuple[str, ...]] = {
         "--batch-size", "--temperature", "--output", "--dry-run",
     ),
     "finetune": (
-        "--model", "--data", "--max-length", "--epochs", "--learning-rate", "--batch-size", "--seed", "--output",
-        "--resume", "--dry-run",
+        "--model", "--data", "--tune", "--max-length", "--epochs", "--learning-rate", "--batch-size", "--seed",
+        "--output", "--resume", "--dry-run",
     ),
     "pretrain": (
         "--recipe", "--corpus", "--tokenizer", "--max-length", "--steps", "--learning-rate", "--batch-size", "--output",
@@ -86,7 +86,8 @@ MAIN: Mapping[str, tuple[str, ...]] = {
         "--threads", "--output",
     ),
     "evaluate": (
-        "--data", "--against", "--split", "--slices", "--robustness", "--runtime", "--threads", "--json",
+        "--data", "--against", "--split", "--slices", "--group-column", "--robustness", "--runtime", "--threads",
+        "--json",
     ),
     "compare": (
         "--data", "--experiment", "--against", "--sort", "--filter", "--columns", "--slices", "--csv", "--html",

@@ -12,6 +12,7 @@ from compress.cli.options import (
     ModelName,
     RunOrModel,
     bootstrap_option,
+    group_option,
     shared,
     slice_options,
     split_option,
@@ -52,6 +53,13 @@ if TYPE_CHECKING:
     help="Show rows measured on different devices, threads or lengths; latencies are not ranked.",
 )
 @slice_options
+@group_option
+@click.option(
+    "--max-gap",
+    type=float,
+    metavar="POINTS",
+    help="Gate: fail if the largest gap between the groups of --group-column exceeds this in any compared model.",
+)
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV.")
 @click.option(
@@ -79,6 +87,8 @@ def command(
     mixed: bool,
     slices: bool,
     sliced: tuple[str, ...],
+    group_column: str | None,
+    max_gap: float | None,
     markdown: bool,
     csv_file: Path | None,
     page: Path | None,
@@ -111,6 +121,6 @@ def command(
     keys = [key.strip() for key in (columns or "").split(",") if key.strip()]
     asked = CompareRequest(
         names, compared, against, split, bootstrap, sort, filters, keys, mixed, slices, list(sliced) or None,
-        markdown, csv_file, page, log,
+        markdown, csv_file, page, log, group_column, max_gap,
     )  # fmt: skip
     compare(asked, options)

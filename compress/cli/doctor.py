@@ -85,6 +85,7 @@ def _compute() -> Iterator[Finding]:
     yield Finding("torch", f"{torch.__version__}, uses {torch.backends.cpu.get_cpu_capability()}")
     yield Finding("threads", f"{torch.get_num_threads()} (change with --threads)")
     yield from _gpus()
+    yield from _energy()
     yield _processes()
     yield _runtimes()
 
@@ -138,6 +139,19 @@ def _gpus() -> Iterator[Finding]:
         found = f"{card.name}, {card.total_memory / 1e9:.0f} GB, compute {card.major}.{card.minor}, {bf16}"
         found += ", skips 2:4 zeros" if skips_zeros(f"cuda:{index}") else ""
         yield Finding(f"gpu {index}", found)
+
+
+def _energy() -> Iterator[Finding]:
+    """Whether the energy of a model can be measured."""
+    import torch
+
+    from evaluation.cost.energy import find_counters
+
+    for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+        counters = find_counters(device)
+        do = f"pip install '{DISTRIBUTION}[energy]'" if "nvidia-ml-py" in counters.why else "no energy is reported"
+        found = f"{counters.names} (energy per 1,000 texts is measured)" if counters.found else f"none: {counters.why}"
+        yield Finding(f"energy, {device}", found, "ok" if counters.found else "note", "" if counters.found else do)
 
 
 def _memory_gb() -> tuple[float, float] | None:

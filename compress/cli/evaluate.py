@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import Command, ModelName, bootstrap_option, shared, slice_options, split_option
+from compress.cli.options import Command, ModelName, bootstrap_option, group_option, shared, slice_options, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     help="Folder for the plot and figures of --robustness.",
 )
 @slice_options
+@group_option
 @shared("data", "compute", "runtime", "store", "experiment")
 def command(
     options: RunOptions,
@@ -37,6 +38,7 @@ def command(
     output: Path | None,
     slices: bool,
     sliced: tuple[str, ...],
+    group_column: str | None,
 ) -> None:
     """Evaluate MODEL on labelled data: quality with 95 % intervals, size, operations, latency, throughput, memory.
 
@@ -45,8 +47,11 @@ def command(
 
     --slices reports quality by groups of rows and, with --against, the groups where MODEL is worse than its teacher.
 
+    --group-column compares the groups of a column with each other: the largest gap, with its interval.
+
     \b
       compress evaluate runs/distilbert/student --data opinions --against FOLDER --slices
+      compress evaluate FOLDER --data reviews.csv --group-column language
       compress evaluate runs/distilbert/student --data opinions --robustness typos
     """
     from dataclasses import replace
@@ -57,8 +62,13 @@ def command(
 
     if robustness is not None and (slices or sliced):
         raise UserError("cannot be combined with --slices", where="--robustness", do="remove one of the two")
+    if robustness is not None and group_column is not None:
+        raise UserError("cannot be combined with --group-column", where="--robustness", do="remove one of the two")
     options = replace(options, output=output)
     if robustness is None:
-        evaluate(model, against, split, bootstrap, options, slices=slices or bool(sliced), sliced=list(sliced) or None)
+        evaluate(
+            model, against, split, bootstrap, options,
+            slices=slices or bool(sliced), sliced=list(sliced) or None, group_column=group_column,
+        )  # fmt: skip
     else:
         evaluate_robustness(model, against, split, bootstrap, robustness, options)

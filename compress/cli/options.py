@@ -445,6 +445,15 @@ def slice_options(function: Function) -> Function:
     return click.option("--slices", is_flag=True, help=usual)(named(function))
 
 
+def group_option(function: Function) -> Function:
+    """--group-column, of commands that compare the groups of one column with each other."""
+    return click.option(
+        "--group-column",
+        metavar="COLUMN",
+        help="Report quality for each value of this column, such as a language or a gender, and the gaps between them.",
+    )(function)
+
+
 def shared(*groups: str) -> Callable[[Function], Function]:
     """Give a command the flags of `groups` (and always --json, --quiet, --debug); it receives `options: RunOptions`."""
     flags = [flag for name in (*groups, "display") for flag in GROUPS[name]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import Command, ModelName, shared, split_option
+from compress.cli.options import Command, ModelName, group_option, shared, split_option
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -24,11 +24,18 @@ if TYPE_CHECKING:
     metavar="POINTS",
     help="Gate: maximum drop of the main metric from the teacher, in percentage points.",
 )
-@click.option("--sure", is_flag=True, help="Require that the whole 95 % interval meets --max-drop.")
+@click.option("--sure", is_flag=True, help="Require that the whole 95 % interval meets --max-drop and --max-gap.")
 @click.option("--max-mb", type=float, metavar="MB", help="Gate: maximum size on disk in megabytes.")
 @click.option(
     "--max-ms", type=float, metavar="MS", help="Gate: maximum median latency (p50) in milliseconds, as measured."
 )
+@click.option(
+    "--max-gap",
+    type=float,
+    metavar="POINTS",
+    help="Gate: maximum gap of the main metric between the groups of --group-column, in percentage points.",
+)
+@group_option
 @click.option(
     "--against", type=ModelName(), metavar="TEACHER", help="With --data: the model that the drop is measured from."
 )
@@ -52,6 +59,8 @@ def command(
     sure: bool,
     max_mb: float | None,
     max_ms: float | None,
+    max_gap: float | None,
+    group_column: str | None,
     against: str | None,
     split: str,
     replace: bool,
@@ -79,8 +88,13 @@ def command(
         raise UserError(
             "needs --data", where="--against", why="the comparison is measured on labelled rows", do="add --data DATA"
         )
-    if sure and max_drop is None:
-        raise UserError("has no effect without --max-drop", where="--sure", do="add --max-drop POINTS")
+    if sure and max_drop is None and max_gap is None:
+        raise UserError(
+            "has no effect without --max-drop or --max-gap", where="--sure", do="add --max-drop or --max-gap POINTS"
+        )
+    if group_column is not None and not any(o.path == "data.source" for o in options.overrides):
+        why = "groups are measured on labelled rows"
+        raise UserError("needs --data", where="--group-column", why=why, do="add --data DATA")
     options = dataclasses.replace(options, dry_run=dry_run, experiment=experiment)
-    gates = Gates(max_drop, max_mb, max_ms, sure)
+    gates = Gates(max_drop, max_mb, max_ms, sure, max_gap, group_column)
     promote(models, alias, name, gates, options, against=against, split=split, replace=replace, pyfunc=pyfunc)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import UserError
-from compress.measure.labelled import measure_models, print_measured
+from compress.measure.labelled import measure_models, print_groups, print_measured
 from compress.measure.models import MeasuredModel
 from compress.report.rows import SLICES_NOTE, churn_table, slices_sentence, slices_table
 
@@ -21,17 +21,19 @@ def evaluate(
     *,
     slices: bool = False,
     sliced: Sequence[str] | None = None,
+    group_column: str | None = None,
 ) -> list[MeasuredModel]:
     """Measure one model, or two row by row, on a split of labelled data, and print the table.
 
     slices: also by groups of rows.  sliced: which (`data.grouping.groups`).
+    group_column: of the groups that are compared with each other.
     """
     written = {"--output": options.output, "--tracking-uri": options.tracking_uri, "--experiment": options.experiment}
     for flag, value in written.items():
         if value is not None:
             raise UserError("only applies with --robustness", where=flag, do="remove it, or add --robustness")
     console = Console(quiet=options.quiet, json=options.json)
-    measured = measure_models([model], against, split, bootstrap, options, console, sliced)
+    measured = measure_models([model], against, split, bootstrap, options, console, sliced, group_column=group_column)
     print_measured(console, measured)
     for m in measured:
         if m.churn and not options.json:
@@ -41,4 +43,6 @@ def evaluate(
             console.table("", *slices_table(m.slices, m.metric or ""))
             for line in [*slices_sentence(m.slices), SLICES_NOTE]:
                 console.result(line)
+    if not options.json:
+        print_groups(console, measured)
     return measured

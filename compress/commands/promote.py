@@ -12,6 +12,7 @@ from compress.commands.evaluate import evaluate
 from compress.console import Console
 from compress.contracts import FAKE, RunOptions
 from compress.errors import ExitCode, UserError
+from compress.measure.models import GAP
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
 from compress.modelfolder.resolve import model_label, resolve
@@ -29,13 +30,16 @@ BOOTSTRAP = 1000
 class Gates:
     """What a model must not exceed; None: not asked. drop: points (hundredths) of the main metric against the teacher.
 
-    sure: the drop must hold for the whole 95 % interval.
+    sure: drop and gap must hold for their whole 95 % intervals.  gap: points between the best and the worst group.
+    group_column: what these groups are told apart by; None: as the model was measured.
     """
 
     drop: float | None = None
     mb: float | None = None
     ms: float | None = None
     sure: bool = False
+    gap: float | None = None
+    group_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,7 @@ def _check_gates(
     if fresh:
         plain = dataclasses.replace(options, tracking_uri=None, experiment=None, output=None, json=False, dry_run=False)
         parent = None if against is None else str(resolve(against, options.tracking_uri))
-        found = evaluate(str(folder), parent, split, BOOTSTRAP, plain)[-1].measurement
+        found = evaluate(str(folder), parent, split, BOOTSTRAP, plain, group_column=gates.group_column)[-1].measurement
         measured = meta.with_measurement(found).measurement
     return CheckedModel(model, folder, meta, measured, _figures(model, folder, gates, measured, fresh))
 
@@ -189,6 +193,8 @@ def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote |
         name = f"{'upper bound of the ' if gates.sure else ''}drop of {title(metric)}"
         more = f" [{low:.2f}, {high:.2f}]{simulated}"
         found.append(Figure("--max-drop", name, value, gates.drop, "points", more))
+    if gates.gap is not None:
+        found.append(_gap(model, gates, values, context))
     if gates.mb is not None:
         size = values.get("size/disk_mb", modelfolder.inspect(folder).disk_mb)
         found.append(Figure("--max-mb", "size on disk", size, gates.mb, "MB"))
@@ -212,6 +218,22 @@ def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote |
         )
         found.append(Figure("--max-ms", "latency p50", values["speed/latency_p50_ms"], gates.ms, "ms", more))
     return found
+
+
+def _gap(model: str, gates: Gates, values: Mapping[str, float], context: Mapping[str, str]) -> Figure:
+    """The largest gap between groups. Raises UserError where it has not been measured."""
+    key = GAP if GAP in values else FAKE + GAP
+    if key not in values:
+        if gates.group_column is None:
+            raise _unknown(model, "--max-gap", "the gap between groups", "--data DATA --group-column COLUMN")
+        raise UserError(
+            "the gap between groups is unknown", where=f"--max-gap, {model}",
+            why="fewer than two groups are large enough to compare", do="use more rows or a column with fewer values",
+        )  # fmt: skip
+    value, low, high = (100 * values.get(f"{key}{end}", values[key]) for end in ("", "_low", "_high"))
+    name = f"{'upper bound of the ' if gates.sure else ''}gap between groups by {context.get('group_column', 'group')}"
+    more = f" [{low:.2f}, {high:.2f}]{', simulated' if key.startswith(FAKE) else ''}"
+    return Figure("--max-gap", name, high if gates.sure else value, gates.gap or 0.0, "points", more)
 
 
 def _unknown(model: str, flag: str, what: str, do: str) -> UserError:

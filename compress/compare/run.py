@@ -14,7 +14,7 @@ from compress.compare.query import QUALITY, check_key, filter_rows, ordered
 from compress.compare.verdict import decide
 from compress.console import Console
 from compress.contracts import RunOptions
-from compress.errors import UserError
+from compress.errors import ExitCode, UserError
 from compress.report.rows import markdown
 from compress.storage import atomic
 from compress.tracking import finished
@@ -33,6 +33,7 @@ class CompareRequest:
 
     csv, html: files to write.  log: also a run of the store with both.  against, split, bootstrap, sliced: of models
     that are measured (`measure.labelled.measure_models`).  slices: shown in the terminal too.
+    group_column: of the groups of rows whose gaps are told.  max_gap: largest gap in points that passes.
     """
 
     names: Sequence[str] = ()
@@ -50,6 +51,8 @@ class CompareRequest:
     csv: Path | None = None
     html: Path | None = None
     log: bool = False
+    group_column: str | None = None
+    max_gap: float | None = None
 
 
 def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
@@ -58,6 +61,8 @@ def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
     Raises UserError as `gathering` and `asking` do, and (refused) when latencies were measured under unlike conditions
     and `mixed` does not allow it.
     """
+    if asked.max_gap is not None and asked.group_column is None:
+        raise UserError("needs --group-column", where="--max-gap", do="add --group-column COLUMN")
     console = Console(quiet=options.quiet, json=options.json)
     reader = Reader(resolve_store(options.tracking_uri))
     gathered = gather(asked, options, reader, console)
@@ -86,10 +91,14 @@ def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
     shown = {row.name: gathered.measured[row.name] for row in rows if row.run is None}
     if asked.slices or asked.sliced:
         _tell_slices(console, shown, asked)
+    if asked.group_column is not None:
+        from compress.measure.labelled import print_groups
+
+        print_groups(console, list(shown.values()))
     if verdict is not None:
         for line in verdict.lines():
             console.result(line)
-    document = table.document(judged, notes, verdict) | {"slices": _slices(shown)}
+    document = table.document(judged, notes, verdict) | {"slices": _slices(shown), "groups": _groups(shown)}
     if asked.csv is not None:
         _write(console, asked.csv, table.as_csv(judged, keys))
     if asked.html is not None or asked.log:
@@ -107,6 +116,8 @@ def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
     for name in dict.fromkeys(row.run.experiment for row in rows if row.run is not None):
         finished.remember(reader.store, name)  # its first page is renewed when the command ends
     console.document(document)
+    if asked.max_gap is not None:
+        _check_gaps(shown, asked.max_gap)
     return judged
 
 
@@ -118,7 +129,8 @@ def gather(asked: CompareRequest, options: RunOptions, reader: Reader, console: 
     if others or asked.experiment is not None or not asked.names:
         rows, notes = runs_of(reader, others, asked.experiment)
     if not models:
-        for flag, given in (("--against", asked.against), ("--slice", asked.sliced)):
+        flags = ("--against", asked.against), ("--slice", asked.sliced), ("--group-column", asked.group_column)
+        for flag, given in flags:
             if given:
                 raise UserError("only applies to model folders", where=flag, do="name model folders and --data")
         return ComparedRows(rows, notes)
@@ -126,8 +138,9 @@ def gather(asked: CompareRequest, options: RunOptions, reader: Reader, console: 
 
     sliced = list(asked.sliced) if asked.sliced else None
     measured = measure_models(
-        models, asked.against, asked.split, asked.bootstrap, options, console, sliced, as_deployed=True
-    )
+        models, asked.against, asked.split, asked.bootstrap, options, console, sliced,
+        group_column=asked.group_column, as_deployed=True,
+    )  # fmt: skip
     made = list(models_of(measured))
     return ComparedRows([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
 
@@ -147,6 +160,29 @@ def _tell_slices(console: Console, measured: Mapping[str, MeasuredModel], asked:
 
 def _slices(measured: Mapping[str, MeasuredModel]) -> dict[str, list[dict]]:
     return {name: [s.as_json() for s in m.slices] for name, m in measured.items()}
+
+
+def _groups(measured: Mapping[str, MeasuredModel]) -> dict[str, dict]:
+    return {
+        name: {"groups": [s.as_json() for s in m.groups], "gap": None if m.gap is None else m.gap.as_json()}
+        for name, m in measured.items()
+        if m.groups
+    }
+
+
+def _check_gaps(measured: Mapping[str, MeasuredModel], most: float) -> None:
+    """Raise UserError (refused) where a model's groups are farther apart, or how far is not known."""
+    missed = []
+    for name, m in measured.items():
+        if m.gap is None:
+            missed.append(f"{name}: fewer than two groups are large enough to compare")
+        elif 100 * m.gap.value.value > most:
+            missed.append(f"{name}: {100 * m.gap.value.value:.2f} points, {m.gap.best} above {m.gap.worst}")
+    if missed:
+        raise UserError(
+            "the gap between groups is too large or unknown", where=f"--max-gap {most:g}", why="; ".join(missed),
+            code=ExitCode.REFUSED,
+        )  # fmt: skip
 
 
 def _write(console: Console, path: Path, text: str) -> None:

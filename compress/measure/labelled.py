@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from compress.console import Console
-from compress.contracts import RunOptions
+from compress.contracts import Override, RunOptions
 from compress.data.tables.groups import columns_of
 from compress.data.tables.table import Table
 from compress.errors import UserError
@@ -17,7 +17,7 @@ from compress.modelfolder.resolve import resolve
 from compress.onnx.model_file import RECORD
 from compress.predict.fastest import fastest_for_shape, get_requested_runtime
 from compress.recipe import Recipe, load_recipe
-from compress.report.rows import comparison, conditions
+from compress.report.rows import GROUPS_NOTE, comparison, conditions, groups_sentence, groups_table
 from compress.stages.shared.stage import open_table_of, settings_for
 
 
@@ -30,10 +30,12 @@ def measure_models(
     console: Console,
     sliced: Sequence[str] | None = None,
     *,
+    group_column: str | None = None,
     as_deployed: bool = False,
 ) -> list[MeasuredModel]:
     """Measure models on a split of the labelled data that the options name; `against`, if given, comes first.
 
+    group_column: of the groups that are compared with each other.
     as_deployed: where no runtime is named, a float model with an ONNX file is timed in the fastest one of this machine.
     """
     folders = list(dict.fromkeys(resolve(name, options.tracking_uri) for name in models))
@@ -46,7 +48,8 @@ def measure_models(
     if as_deployed and options.runtime is None:
         subjects = [_in_fastest(subject, options, console) for subject in subjects]
     info = modelfolder.inspect(folders[0])
-    recipe, table = open_labelled(info, options, console, columns_of(sliced or ()), measured=split)
+    others = columns_of(sliced or ())
+    recipe, table = open_labelled(info, options, console, others, measured=split, group_column=group_column)
     assert recipe.data is not None
     return measure(
         subjects,
@@ -63,6 +66,7 @@ def measure_models(
         held=None if split == "validation" else table.splits.get("validation"),
         runtime=get_requested_runtime(options),
         sliced=sliced,
+        group_column=group_column,
         say=console.note,
         watch=console.slow_progress,
     )
@@ -88,10 +92,14 @@ def open_labelled(
     *,
     bare: bool = False,
     measured: str | None = None,
+    group_column: str | None = None,
 ) -> tuple[Recipe, Table]:
     """The labelled data that the options name, read as the model needs it; what was noticed is told. others: columns
-    that rows are told apart by.  bare: there may be no labels.  measured: a split that is enough."""
-    recipe = load_recipe({"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}, options.overrides)
+    that rows are told apart by.  bare: there may be no labels.  measured: a split that is enough.
+    group_column: of the groups that are compared with each other."""
+    content = {"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}
+    compared = Override("evaluation.group_column", group_column, "--group-column")
+    recipe = load_recipe(content, (*options.overrides, *([compared] if group_column is not None else [])))
     table = open_table_of(recipe, info, others, bare=bare, measured=measured)
     for note in table.notes:
         console.note(note)
@@ -106,6 +114,17 @@ def print_measured(console: Console, measured: Sequence[MeasuredModel]) -> None:
     for line in conditions(found[-1], found):
         console.result(line)
     console.document({"models": [m.as_json() for m in measured], "reference": "parent"})
+
+
+def print_groups(console: Console, measured: Sequence[MeasuredModel]) -> None:
+    """Each model on the groups of one column, and the gaps between them; nothing where no column was requested."""
+    told = [m for m in measured if m.groups]
+    for m in told:
+        console.table(m.subject.name if len(measured) > 1 else "", *groups_table(m.groups, m.metric or ""))
+        for line in groups_sentence(m.groups):
+            console.result(line)
+    if told:
+        console.result(GROUPS_NOTE)
 
 
 def model_label(folder: Path) -> str:

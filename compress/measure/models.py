@@ -32,12 +32,14 @@ from compress.predict.fastest import require_same_answers
 from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, build_fixed_batch
 from compress.stages.shared.stage import check_same_task
 from evaluation.cost.device import describe
+from evaluation.cost.energy import find_counters, measure_energy
 from evaluation.cost.flops import count_flops
 from evaluation.cost.latency import Latency, compare_latencies, measure_interleaved
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
 from evaluation.quality.churn import Group
 from evaluation.quality.estimates import estimate_metric
+from evaluation.quality.gaps import Gap, find_largest_gap
 from evaluation.quality.intervals import Interval, bootstrap_rows
 from evaluation.quality.paired import exact_sign_test
 from evaluation.quality.pairing import ResampledMetric
@@ -75,6 +77,10 @@ class Subject:
 INTEGER_MB = "size/integer_mb"
 """The figure that only models have whose integers were computed in floats."""
 QUALITY_KEPT, KEPT_ABOVE_CHANCE = "vs_teacher/quality_kept_pct", "vs_teacher/quality_kept_above_chance_pct"
+ENERGY = "energy/joules_per_1000_texts"
+"""Of the whole device, where its counters can be read."""
+GAP = "groups/gap"
+"""The largest difference of the main metric between two groups of rows, a share."""
 MEMBER = "teacher-"
 
 
@@ -109,7 +115,8 @@ class MeasuredModel:
     """A subject with its figures. scored: its answers, from which any of them can be resampled.  metric: the one of
     the task that decides; None where nothing was scored.  churn: rows answered otherwise than by the teacher.  slices:
     the metric on groups of rows, against the teacher where there is one.  resampled: the metric on resamples of the
-    rows, by which other runs are paired with it."""
+    rows, by which other runs are paired with it.  groups: the metric on the groups of one
+    column, whose gaps are of interest."""
 
     subject: Subject
     measurement: Measurement
@@ -119,6 +126,12 @@ class MeasuredModel:
     calibration: Calibration | None = None
     slices: Sequence[Slice] = ()
     resampled: ResampledMetric | None = None
+    groups: Sequence[Slice] = ()
+
+    @property
+    def gap(self) -> Gap | None:
+        """The largest difference of the metric between two of `groups`; None where it is not known."""
+        return find_largest_gap(self.groups)
 
     @property
     def is_simulated(self) -> bool:
@@ -149,6 +162,9 @@ class MeasuredModel:
         """What `--json` prints of it."""
         told: dict[str, Any] = {"churn": [group.as_json() for group in self.churn]} if self.churn else {}
         told |= {"slices": [s.as_json() for s in self.slices]} if self.slices else {}
+        if self.groups:
+            gap = self.gap
+            told |= {"groups": [s.as_json() for s in self.groups], "gap": None if gap is None else gap.as_json()}
         return {
             "name": self.subject.name,
             "role": self.subject.role,
@@ -194,6 +210,7 @@ def measure(
     held: Rows | None = None,
     runtime: Runtime | None = None,
     sliced: Sequence[str] | None = None,
+    group_column: str | None = None,
     say: Callable[[str], None] = lambda _: None,
     watch: Watch = unwatched,
 ) -> list[MeasuredModel]:
@@ -202,6 +219,7 @@ def measure(
     task: the kind of the data.  settings: of the task, in place of the models' own.  held: other labelled rows, that
     a temperature is fitted on.  runtime: of all of them;
     None: of each as its folder is meant to be run.  sliced: by what rows are told apart (`data.grouping.groups`).
+    group_column: of the groups that are compared with each other.
     say, watch: print what is done, and show how far it is.
     Raises UserError when a model does not do it, or two answer different labels.
     """
@@ -221,6 +239,10 @@ def measure(
     costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost, watch)
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
     apart = groups(predictors[0].task, rows, predictors[0].label_names, sliced)
+    compared: list[Members] = []
+    if group_column is not None:
+        names = predictors[0].label_names
+        compared = groups(predictors[0].task, rows, names, [group_column], flag="group column")
     held = fitting_rows(held)
     measured = []
     for i, subject in enumerate(subjects):
@@ -244,10 +266,14 @@ def measure(
         )
         if calibrated is not None and calibrated.values:
             values |= calibrated.values
+        parent = None if reference is None or i == reference else answered[reference].scored
+        told_apart = _sliced(compared, scored, parent, metric)
+        if group_column is not None:
+            context["group_column"] = group_column
+            values |= _gap_figures(find_largest_gap(told_apart))
         if predictors[i].simulates_integers:
             values = rename_simulated(values) | {INTEGER_MB: integer_megabytes(predictors[i].model)}
-        parent = None if reference is None or i == reference else answered[reference].scored
-        rest = _sliced(apart, scored, parent, metric), _resampled(scored, metric, context)
+        rest = _sliced(apart, scored, parent, metric), _resampled(scored, metric, context), told_apart
         measured.append(MeasuredModel(subject, Measurement(values, context), scored, metric, flips, calibrated, *rest))
     return measured
 
@@ -262,6 +288,11 @@ def _sliced(
     return slices(apart, ours.answers(metric), parent)
 
 
+def _gap_figures(gap: Gap | None) -> dict[str, float]:
+    """The largest gap between groups, by MLflow name; nothing where it is not known."""
+    return {} if gap is None else _with_interval(GAP, gap.value) | {"groups/too_small": float(gap.small)}
+
+
 def _resampled(scored: ScoredAnswers, metric: str, context: Mapping[str, str]) -> ResampledMetric | None:
     if metric not in scored.metrics:
         return None
@@ -272,7 +303,7 @@ def _resampled(scored: ScoredAnswers, metric: str, context: Mapping[str, str]) -
 def rename_simulated(values: Mapping[str, float]) -> dict[str, float]:
     """The figures of a model whose integers are computed in floats, by their honest names: what it answers is
     fake_quantized/…, and how fast it answers tells nothing of the integers, so it is left out."""
-    timed = ("speed/", "memory/", "vs_teacher/speedup", "vs_teacher/throughput_ratio")
+    timed = ("speed/", "memory/", "energy/", "vs_teacher/speedup", "vs_teacher/throughput_ratio")
     stored = {"vs_teacher/size_ratio", "vs_teacher/params_ratio"}
     found = {}
     for key, value in values.items():
@@ -280,7 +311,7 @@ def rename_simulated(values: Mapping[str, float]) -> dict[str, float]:
             continue
         if key.startswith("quality/"):
             found[f"{FAKE}{key.removeprefix('quality/')}"] = value
-        elif key.startswith("vs_teacher/") and key not in stored:
+        elif key.startswith(("vs_teacher/", GAP)) and key not in stored:
             found[f"{FAKE}{key}"] = value
         else:
             found[key] = value
@@ -463,6 +494,7 @@ def measure_cost(
     with watch("timing throughput", None, "rounds") as progress:
         how = {"seconds": cost.seconds, "synchronize": wait, "told": progress.update}
         throughputs = measure_interleaved(parts, warmup=1, repeats=5, **how)
+    counters = find_counters(device)
     results = []
     for i, p in enumerate(predictors):
         count = count_parameters(p.model, p.model.embedding_parameter_names())
@@ -477,6 +509,12 @@ def measure_cost(
             "memory/weights_mb": count.bytes / MB,
         }
         context = _context(p, cost, length, latencies[i], samples[i])
+        # The energy of other programs would count as the model's.
+        if counters.found and throughputs[i].is_known and throughputs[i].clock == "wall time":
+            joules = measure_energy(lambda i=i: (passes[i](), wait and wait()), counters.found)
+            if joules is not None:
+                values[ENERGY] = 1000 * joules / len(samples[i])
+                context["energy_of"] = counters.names
         results.append(Cost(Measurement(values, context), latencies[i], throughputs[i]))
     return results
 

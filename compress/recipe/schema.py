@@ -8,7 +8,14 @@ import math
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from compress.contracts import Frozen, ListOf, StageSpec
@@ -152,6 +159,13 @@ class EvaluationSpec(Frozen):
     latency: LatencySpec = LatencySpec()
     throughput_rows: int = Field(default=512, gt=0, le=10_000_000)
     """Number of real rows, with their mix of lengths, on which throughput is measured."""
+    group_column: Text | None = None
+    """Column whose groups are compared with each other: the metric of each, and the largest gap. Default: none."""
+
+    @model_serializer(mode="wrap")
+    def _without_unset_column(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The key is newer than many a recipe: hashes of those without it stay as they were."""
+        return {key: value for key, value in handler(self).items() if key != "group_column" or value is not None}
 
 
 class Recipe(Frozen):

@@ -8,6 +8,7 @@ from typing import Literal
 from compress.contracts import BASELINE, BASELINES, FAKE, Measurement
 from compress.errors import printable
 from evaluation.quality.churn import Group
+from evaluation.quality.gaps import find_largest_gap, measure_gaps
 from evaluation.quality.slices import FEWEST, Slice, find_worse
 
 Row = tuple[str, ...]
@@ -88,6 +89,8 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
         if c.get("cpu_flags") and c.get("device_kind") == "cpu":
             lines.append(f"cpu instructions: {c['cpu_flags']}")
         lines.append(f"latency: {c['latency_shape']}, {c['repeats']} repeats; throughput: {c['throughput_mix']}")
+    if "energy_of" in c:
+        lines.append(f"energy: of {c['energy_of']}, with idle power and whatever else ran")
     if c.get("contaminated") == "yes":
         least = "" if c.get("threads") == "1" else ", or use --threads 1, which other programs disturb less"
         lines.append(f"no latency: other programs used the processor while it was timed; measure again{least}")
@@ -190,6 +193,37 @@ def slices_sentence(found: Sequence[Slice]) -> list[str]:
     named = "; ".join(f"{s.by} {s.name} {interval_points(s)}" for s in failing[:3])
     more = f" and {len(failing) - 3} more" if len(failing) > 3 else ""
     return [f"slices: fails more than its parent on {len(failing)} of {len(tested)} groups: {named}{more}{less}"]
+
+
+def groups_table(found: Sequence[Slice], metric: str) -> tuple[Row, list[Row]]:
+    """(columns, rows): the metric on each group of a column, and how far it is behind the best one."""
+    form = METRICS.get(metric, ("", _decimal))[1]
+    columns = ("group", "rows", title(metric), "behind the best group, points")
+    rows = []
+    for s, behind in zip(found, measure_gaps(found), strict=True):
+        value = f"too small: {s.why}" if s.value is None else form(s.value.value, s.value.low, s.value.high)
+        apart = "" if behind is None else _points(behind.value, behind.low, behind.high)
+        rows.append((f"{s.by}: {s.name}", f"{s.rows:,}", value, apart))
+    return columns, rows
+
+
+def groups_sentence(found: Sequence[Slice]) -> list[str]:
+    """One line: the largest gap between groups; why there is none where fewer than two have a figure."""
+    if not found:
+        return []
+    gap = find_largest_gap(found)
+    if gap is None:
+        return [f"groups by {found[0].by}: fewer than two have {FEWEST} rows or more, so no gap is known"]
+    small = f"; {gap.small} {'group is' if gap.small == 1 else 'groups are'} too small to compare" if gap.small else ""
+    told = "" if gap.is_measurable else ", which is not measurable"
+    points = _points(gap.value.value, gap.value.low, gap.value.high)
+    return [f"groups by {found[0].by}: largest gap {points} points, {gap.best} above {gap.worst}{told}{small}"]
+
+
+GROUPS_NOTE = (
+    "groups: intervals of gaps hold for all pairs of groups together (95 %, Bonferroni); groups of fewer than "
+    f"{FEWEST} rows are not compared"
+)
 
 
 SLICES_NOTE = (
@@ -322,6 +356,7 @@ _COSTS = (
     ("latency p50", ("speed/latency_p50_ms",), _plain(2, " ms")),
     ("latency p95", ("speed/latency_p95_ms",), _plain(2, " ms")),
     ("throughput", ("speed/throughput_sps",), _plain(0, " rows/s")),
+    ("energy per 1,000 texts", ("energy/joules_per_1000_texts",), _plain(1, " J")),
     ("peak memory above weights", ("memory/peak_mb",), _plain(1, " MB")),
 )
 _LIKENESS = (

@@ -16,6 +16,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import SlicesNote
 from compress.modelfolder.resolve import model_label
 from compress.report.rows import (
+    GROUPS_NOTE,
     SLICES_NOTE,
     Reference,
     churn_sentence,
@@ -24,6 +25,7 @@ from compress.report.rows import (
     conditions,
     description,
     gain_sentence,
+    groups_sentence,
     headline,
     slices_sentence,
     slices_table,
@@ -36,7 +38,7 @@ from evaluation.quality.slices import find_worse
 
 RESAMPLES = 1000
 WORST = 5  # groups in a card's table
-CHURN, SLICES, RESAMPLED = "churn.json", "slices.json", "resampled.json"
+CHURN, SLICES, GROUPS, RESAMPLED = "churn.json", "slices.json", "groups.json", "resampled.json"
 """Artifacts of every measured run; RESAMPLED is what pairs two runs by their rows."""
 
 Child = Callable[[str], TrackedRun]
@@ -72,6 +74,7 @@ def log_measured(
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == result), measured[0])
     lines = conditions(main.measurement, found) + churn_sentence(main.churn, reference) + slices_sentence(main.slices)
+    lines += groups_sentence(main.groups) + ([GROUPS_NOTE] if main.groups else [])
     lines += gain(measured) + _storage(main) + [*more]
     if teacher is not None and teacher.subject.ensemble is not None:
         lines.insert(0, f"{teacher.subject.name}: {teacher.subject.ensemble.sentence()}")
@@ -192,6 +195,8 @@ def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str
         run.table(run.folder / CHURN, *churn_table(m.churn, reference))
     if m.slices:
         run.table(run.folder / SLICES, *slices_to_table(m.slices, m.metric or ""))
+    if m.groups:
+        run.table(run.folder / GROUPS, *slices_to_table(m.groups, m.metric or ""))
     if m.resampled is not None:
         atomic.write_text(run.folder / RESAMPLED, m.resampled.text())
         run.artifact(run.folder / RESAMPLED)

@@ -8,12 +8,13 @@ POWER = 2.5
 LOWEST, HIGHEST = 1e-5, 5e-4
 
 
-def choose_rate(hidden: int) -> float:
+def choose_rate(hidden: int, factor: float = 1.0) -> float:
     """The rate for an encoder of this hidden size, for AdamW and batches of about 32 rows: 3e-4 at 384 (MiniLM),
     5.3e-5 at 768 and 2.6e-5 at 1024, within bounds.
 
     A power law through MiniLM's rate here and the rates of BERT-base and BERT-large (2e-5 to 5e-5, Devlin et al. 2019,
-    appendix A.3). Narrower matrices take larger steps (Yang et al., arXiv 2203.03466).
+    appendix A.3). Narrower matrices take larger steps (Yang et al., arXiv 2203.03466). factor: for
+    a training of few of the parameters, which takes larger steps.
     """
     rate = min(max(RATE * (WIDTH / hidden) ** POWER, LOWEST), HIGHEST)
-    return float(f"{rate:.1e}")
+    return float(f"{factor * rate:.1e}")

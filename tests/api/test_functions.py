@@ -18,6 +18,7 @@ import compress
 from compress import Model, RunResult
 from compress.api import command
 from compress.console import Console
+from compress.modelfolder import folder as modelfolder
 
 TEXT = "the film was good"
 QUICK = {
@@ -45,6 +46,16 @@ def test_finetune(classifier: Model, splits: Any, capsys: pytest.CaptureFixture[
     assert record["command"].startswith("compress finetune --")
     with pytest.raises(compress.UserError, match="already contains a run"):
         compress.finetune(classifier, splits, training=SHORT, output="tuned", **HOW)
+
+
+def test_few_parameters_are_trained_and_groups_compared(classifier: Model, splits: Any) -> None:
+    result = compress.finetune(classifier, splits, tune="lora", lora_rank=2, training=SHORT, output="tuned", **HOW)
+    trained = next(iter(result.to_dict()["stages"].values()))["trained_parameters"]
+    assert 0 < trained < sum(p.numel() for p in modelfolder.load_model("tuned/model").model.parameters()) / 2
+    rows = [{"text": TEXT, "label": "positive", "place": str(n % 2)} for n in range(80)]
+    measured = result.model.evaluate(rows, group_column="place", bootstrap=100, device="cpu", quiet=True)
+    (one,) = measured.to_dict()["models"]
+    assert (one["gap"]["groups"], one["values"]["groups/gap"]) == (2, 0.0)
 
 
 def test_distill_with_objectives_of_ones_own(classifier: Model, splits: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 from compress.cli import doctor
 from compress.cli.main import main
 from compress.errors import ExitCode
+from evaluation.cost import energy
 
 
 @pytest.fixture
@@ -128,3 +129,19 @@ def test_a_folder_without_room_or_right(
     assert rows["disk"]["found"] == f"0.1 GB free at {folder}"
     assert rows["disk"]["do"] == "may be too little for checkpoints"
     assert rows["folder"]["found"] == f"{folder} is not writable"
+
+
+def test_it_says_whether_energy_can_be_measured(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(energy, "POWERCAP", folder / "none")
+    row = report(capsys)["energy, cpu"]
+    assert (row["state"], row["do"]) == ("note", "no energy is reported")
+    assert row["found"] == "none: the system reports no energy (no RAPL)"
+    zone = folder / "powercap" / "intel-rapl:0"
+    zone.mkdir(parents=True)
+    for name, text in (("name", "package-0"), ("energy_uj", "7"), ("max_energy_range_uj", "1000")):
+        (zone / name).write_text(text)
+    monkeypatch.setattr(energy, "POWERCAP", folder / "powercap")
+    row = report(capsys)["energy, cpu"]
+    assert (row["state"], row["found"]) == ("ok", "package-0 (energy per 1,000 texts is measured)")

@@ -162,7 +162,7 @@ def test_a_latency_of_a_busy_machine_passes_no_gate(
         ),
         (["--as", "v3"], "--as: 'v3' is not allowed as an alias"),
         (["--against", "."], "--against: needs --data: the comparison is measured on labelled rows; add --data DATA"),
-        (["--sure"], "--sure: has no effect without --max-drop; add --max-drop POINTS"),
+        (["--sure"], "--sure: has no effect without --max-drop or --max-gap; add --max-drop or --max-gap POINTS"),
     ],
 )
 def test_gates_and_words_that_are_refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -210,8 +210,10 @@ def same_columns(frames: Mapping[str, Frame], chosen: Mapping[str, str], where: 
                 )
 
 
-def others(frames: Mapping[str, Frame], chosen: Mapping[str, str], asked: Sequence[str], where: str) -> list[str]:
+def others(frames: Mapping[str, Frame], chosen: Mapping[str, str], asked: Iterable[str], where: str) -> list[str]:
     """The columns that rows are told apart by: those asked for, and the first usual one that says where a row is from.
+
+    asked: names; as a mapping, to the flag that an error blames instead of --slice.
 
     Raises UserError for one that no split has.
     """
@@ -220,7 +222,8 @@ def others(frames: Mapping[str, Frame], chosen: Mapping[str, str], asked: Sequen
         if name not in known:
             near = did_you_mean(name, known)
             shown = printable(name, 60)
-            raise UserError(f"column '{shown}' not found in {where}", where=f"--slice {shown}", do=near)
+            flag = asked[name] if isinstance(asked, Mapping) else "--slice"
+            raise UserError(f"column '{shown}' not found in {where}", where=f"{flag} {shown}", do=near)
     folded = {name.lower(): name for name in known if name not in chosen.values()}
     usual = next((folded[name] for name in SOURCE if name in folded), None)
     return list(dict.fromkeys([*asked, *([] if usual is None else [usual])]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -47,7 +47,7 @@ def open_table(
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     bare: bool = False,
-    others: Sequence[str] = (),
+    others: Collection[str] = (),
     measured: str | None = None,
 ) -> Table:
     """Open a labelled data set.

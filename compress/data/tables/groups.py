@@ -24,9 +24,17 @@ def columns_of(asked: Sequence[str]) -> list[str]:
     return [name for name in asked if name not in (LENGTH, LABEL)]
 
 
-def groups(task: Task, rows: Rows, label_names: Sequence[str], asked: Sequence[str] | None = None) -> list[Members]:
+def groups(
+    task: Task,
+    rows: Rows,
+    label_names: Sequence[str],
+    asked: Sequence[str] | None = None,
+    *,
+    flag: str = "--slice",
+) -> list[Members]:
     """The groups that quality is told of. asked: `length`, `label` (what the right answer tells apart) or columns that
     the table was opened with; None: length, label, and the column that usually says where a row is from.
+    flag: what an error blames.
 
     Raises UserError for a column with too many values, or one that these rows lack.
     """
@@ -39,13 +47,13 @@ def groups(task: Task, rows: Rows, label_names: Sequence[str], asked: Sequence[s
             found += task.groups(rows, label_names)
         elif name not in rows.others:
             do = format_names([LENGTH, LABEL, *rows.others])
-            raise UserError("column not found", where=f"--slice {printable(name, 60)}", do=do)
+            raise UserError("column not found", where=f"{flag} {printable(name, 60)}", do=do)
         else:
             made = _by_column(name, rows)
             if made is None and asked is not None:
                 raise UserError(
                     f"the column has more than {MOST} different values",
-                    where=f"--slice {printable(name, 60)}",
+                    where=f"{flag} {printable(name, 60)}",
                     do="use a column with fewer different values",
                 )
             found += made or []

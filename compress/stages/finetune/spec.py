@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from compress.contracts import NoiseSpec, StageSpec, TrainingPlan
+from compress.contracts.traits import Rejection, rejects_low_rank, rejects_quantized, rejects_sparse
+from compress.registry import RowOf
+
+ALL = {"kind": "all"}
 
 
 class Spec(StageSpec):
-    """Fine-tune an encoder with a task head; all weights are trained."""
+    """Fine-tune an encoder with a task head."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"data"})
     compresses: ClassVar[bool] = False
@@ -20,6 +24,22 @@ class Spec(StageSpec):
     """Dropout of hidden states, attention and task head. Default: as in the initial model."""
     new_head: bool = False
     """Replace a task head with different labels by a new one."""
+    tune: Annotated[Any, RowOf("compress.stages.finetune.tunings")] = Field(default=ALL, validate_default=True)
+    """Which parameters are trained: a file of compress/stages/finetune/tunings."""
     noise: NoiseSpec | None = None
     """Typo noise in the training texts, different in every epoch."""
     training: TrainingPlan
+
+    def rejects(self) -> tuple[Rejection, ...]:
+        if self.tune.kind != "lora":
+            return ()
+        return (
+            rejects_quantized("LoRA"),
+            rejects_sparse("LoRA", "fine-tune with LoRA first"),
+            rejects_low_rank("LoRA", "fine-tune with LoRA first"),
+        )
+
+    @model_serializer(mode="wrap")
+    def _without_unset_tuning(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The key is newer than many a recipe: hashes of those without it stay as they were."""
+        return {key: value for key, value in handler(self).items() if key != "tune" or value != ALL}

@@ -25,6 +25,7 @@ from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.places import is_generated
 from compress.data.reading.sources import open_table
+from compress.data.tables import groups
 from compress.data.tables.table import Rows, Table, format_count
 from compress.data.task import METRIC
 from compress.data.tasks import for_head, task_of
@@ -235,16 +236,24 @@ def require_folder(path: Path | None, what: str, flag: str, stage: str) -> Path:
 
 
 def settle_plan(
-    plan: TrainingPlan, source: BatchSource, hidden: int, context: StageContext, *, open_ended: bool = True
+    plan: TrainingPlan,
+    source: BatchSource,
+    hidden: int,
+    context: StageContext,
+    *,
+    open_ended: bool = True,
+    factor: float = 1.0,
 ) -> TrainingPlan:
-    """The plan with what the recipe leaves to us, which is printed. hidden: hidden size of the encoder.
+    """The plan with what the recipe leaves to us, which is printed. hidden: hidden size of the encoder.  factor: of the
+    learning rate that this size suggests.
 
     open_ended: training can end when a metric stops rising: something is validated, and nothing in it changes with the
     share of the steps that are done. Otherwise a length that is not given follows from the size of the data.
     """
     if plan.learning_rate is None:
-        plan = plan.model_copy(update={"learning_rate": choose_rate(hidden)})
-        context.say(f"learning rate {plan.rate:g}, by the hidden size {hidden}")
+        plan = plan.model_copy(update={"learning_rate": choose_rate(hidden, factor)})
+        by = f"by the hidden size {hidden}" + ("" if factor == 1 else f", times {factor:g} for the parameters trained")
+        context.say(f"learning rate {plan.rate:g}, {by}")
     if plan.is_automatic and not open_ended:
         steps = fixed_length(plan, source.steps(0))
         plan = plan.model_copy(update={"min_steps": steps, "max_steps": steps})
@@ -252,20 +261,23 @@ def settle_plan(
     return plan
 
 
-def describe_task_plan(plan: TrainingPlan, context: StageContext, model: Path | None) -> str:
+def describe_task_plan(plan: TrainingPlan, context: StageContext, model: Path | None, factor: float = 1.0) -> str:
     """Length, batch size and learning rate of a training on the labelled rows, for people, as far as they are known.
-    model: the folder whose encoder is trained, None while there is none."""
+    model: the folder whose encoder is trained, None while there is none.  factor: of a learning rate by its size."""
     table = context.opened()
     hidden = None if model is None else modelfolder.inspect(model).config.hidden
     if table is None:
-        return describe_plan(plan, hidden)
-    return describe_plan(plan, hidden, len(table.split("train")), f"validation {task_choice(table)[0]}")
+        return describe_plan(plan, hidden, factor=factor)
+    metric = f"validation {task_choice(table)[0]}"
+    return describe_plan(plan, hidden, len(table.split("train")), metric, factor=factor)
 
 
-def describe_plan(plan: TrainingPlan, hidden: int | None = None, rows: int | None = None, metric: str = "") -> str:
+def describe_plan(
+    plan: TrainingPlan, hidden: int | None = None, rows: int | None = None, metric: str = "", *, factor: float = 1.0
+) -> str:
     """Length, batch size and learning rate, for people. hidden: hidden size of the encoder.  rows: of the training
-    data; both None where they are not known.  metric: what is validated."""
-    rate = choose_rate(hidden) if plan.learning_rate is None and hidden is not None else plan.learning_rate
+    data; both None where they are not known.  metric: what is validated.  factor: of a learning rate by the size."""
+    rate = choose_rate(hidden, factor) if plan.learning_rate is None and hidden is not None else plan.learning_rate
     told = "by the hidden size of the encoder" if rate is None else f"{rate:g}"
     length = plan.length
     if plan.is_automatic:
@@ -307,6 +319,7 @@ def open_table_of(
         "test": d.test_split,
         "unlabelled": d.unlabelled_split,
     }
+    compared = groups.columns_of([recipe.evaluation.group_column or groups.LABEL])
     return open_table(
         d.source,
         task=d.task,
@@ -323,7 +336,7 @@ def open_table_of(
         labelled_rows=d.labelled_rows,
         unlabelled=d.unlabelled,
         settings={**_judged_by(model), **get_requested_settings(recipe)},
-        others=others,
+        others={**dict.fromkeys(others, "--slice"), **dict.fromkeys(compared, "group column")},
         bare=bare,
         measured=measured,
     )
@@ -583,8 +596,14 @@ def _listed(names: Sequence[str]) -> str:
 # --- what is written about a model ------------------------------------------------------------------------------
 
 
-def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table | None, corpus: Corpus | None = None):
-    """Lineage, recipe and data of a stage's result. parents: role (teacher, start) → folder."""
+def folder_meta(
+    context: StageContext,
+    parents: Mapping[str, Path],
+    table: Table | None,
+    corpus: Corpus | None = None,
+    notes: Sequence[str] = (),
+) -> FolderMeta:
+    """Lineage, recipe and data of a stage's result. parents: role (teacher, start) → folder.  notes: for the card."""
     recipe = context.recipe
     if table is not None:
         data = data_note(table)
@@ -615,6 +634,7 @@ def folder_meta(context: StageContext, parents: Mapping[str, Path], table: Table
             resolved=_for_others(recipe.model_dump(mode="json")),
         ),
         data=data,
+        notes=tuple(notes),
     )
 
 

@@ -1,0 +1,1 @@
+"""Which parameters fine-tuning trains, one file each."""
