@@ -284,9 +284,9 @@ def test_long_texts_are_cut_as_if_they_had_been_read_whole(kind: str, side: str,
     config = {"tokenizer_class": kind, "truncation_side": side}
     folder = write(tmp_path / "a", {"tokenizer.json": made.to_str().encode()}, tokenizer_config=config)
     write(folder, {}, config={"model_type": MODELS[kind]})
-    blanks = " " * 20_000
-    long = [f"{blanks}the film was good{blanks}", "good film " * 900, f"{'x' * 3000} good {'y' * 3000}", "the film"]
-    ours = compare(folder, long, long[::-1], 12)
+    blanks = " " * 20_000 if kind != "RobertaTokenizer" else " " * 1000  # there each blank is a token
+    long = [f"{blanks}the film was good{blanks}", "good film " * 100, f"{'x' * 900} good {'y' * 900}", "the film"]
+    ours = compare(folder, long, ["the film"] * len(long), 12)
     found = ours.encode_batch(["the film " * 1000, f"{blanks}good", "good"], max_length=12)
     assert found.cut == (3 if kind == "RobertaTokenizer" else 2) - 1
     assert ours.cuts_left == (side == "left")
