@@ -97,7 +97,7 @@ def test_several_seeds_tell_mean_and_spread(taught: Path, compress: Cli) -> None
         assert summary[f"seeds/{role}_accuracy_mean"] == pytest.approx(sum(scores) / 2)
     gains = [run["student"] - run["control"] for run in by_seed]
     assert summary["seeds/gain"] == pytest.approx(sum(gains) / 2)
-    half = 12.706 * abs(gains[0] - gains[1]) / 2  # Student's t of one degree of freedom
+    half = 12.7062047 * abs(gains[0] - gains[1]) / 2  # Student's t of one degree of freedom
     assert summary["seeds/gain_low"] == pytest.approx(sum(gains) / 2 - half)
     assert any("the best student of 2:" in line for line in told["notes"])
     client = Store(f"sqlite:///{taught / 'mlruns' / 'mlflow.db'}").client()

