@@ -15,7 +15,7 @@ from compress.errors import UserError, printable
 
 NAMES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
 BPE = ("vocab.json", "merges.txt")  # what RoBERTa's tokenizer consists of in older folders
-SENTENCE_PIECE = ("sentencepiece.bpe.model", "spiece.model")
+SENTENCE_PIECE = ("sentencepiece.bpe.model", "spiece.model", "spm.model")
 LIMIT = 64 << 20  # bytes of one file; the largest honest tokenizer.json known has 33 MB
 
 
