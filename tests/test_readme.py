@@ -190,7 +190,7 @@ def test_the_table_of_families_names_what_the_tests_cover() -> None:
     families = {kind: row[0] for kind, row in table("test_families_verbs.py", "FAMILIES").items()}
     classes = list(dict.fromkeys(row[1] for row in table("test_families_tasks.py", "TASKS").values()))
     text = page("docs/howto/own-model.md").text
-    told = re.findall(r"^\| `([a-z-]+)` \| `(\w+)` \| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE)
+    told = re.findall(r"^\| `([a-z0-9-]+)` \| `(\w+)` \| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE)
     assert {row[0]: list(row[1:]) for row in told} == {
         family: [prefix + name for name in classes] for family, prefix in families.items()
     }

@@ -14,7 +14,7 @@ from compress.contracts import SPECIAL_TOKENS
 from compress.errors import UserError, printable
 
 PIPELINE, CONFIG, SPECIAL = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-SENTENCE_PIECE = ("sentencepiece.bpe.model", "spiece.model")
+SENTENCE_PIECE = ("sentencepiece.bpe.model", "spiece.model", "spm.model")
 MAX_LENGTH = "model_max_length"
 _INHERITED = ("max_length", "stride", "pad_to_multiple_of")
 """Keys by which some sources repeat their truncation and padding."""

@@ -21,6 +21,7 @@ FILES = (
     "vocab.json",
     "merges.txt",
     "spiece.model",
+    "spm.model",
     "sentencepiece.bpe.model",
 )
 MAX_BYTES = 100 * 2**20

@@ -111,7 +111,7 @@ def test_broken_old_files(changes: dict[str, bytes], parts: list[str], files) ->
     assert all(part in str(error.value) for part in parts), error.value
 
 
-@pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "spiece.model"])
+@pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "spiece.model", "spm.model"])
 def test_a_sentencepiece_model_alone_is_refused_with_the_line_that_converts_it(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x0a\x0e")
     with pytest.raises(UserError) as error:

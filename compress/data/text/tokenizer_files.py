@@ -20,7 +20,7 @@ NAMES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "
 BPE = ("vocab.json", "merges.txt")  # what RoBERTa's tokenizer consists of in older folders
 CONFIG, SIDE = "tokenizer_config.json", "truncation_side"
 OURS = "compress.json"  # lies in the folders that we wrote
-SENTENCE_PIECE = ("sentencepiece.bpe.model", "spiece.model")
+SENTENCE_PIECE = ("sentencepiece.bpe.model", "spiece.model", "spm.model")
 LIMIT = 64 << 20  # bytes of one file; the largest honest tokenizer.json known has 33 MB
 
 
