@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import chromium  # noqa: E402
+import chromium  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 PICTURES = ROOT / "docs" / "pictures"
 MAX_BYTES = 100_000

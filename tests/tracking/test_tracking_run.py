@@ -13,7 +13,7 @@ from tracking_tools import Opener, Seen
 from compress.errors import Stopped, UserError
 from compress.storage import atomic
 from compress.storage.trees import copy_tree, drop_names, restore_names, second_names, tree_bytes
-from compress.tracking import open_run
+from compress.tracking import Store, open_run
 
 
 def _model_folder(at: Path) -> Path:
@@ -269,3 +269,15 @@ def test_the_experiment_has_our_view(opened: Opener, seen: Seen) -> None:
     assert "mlflow.sharedViewState.compress-f1" in experiment.tags
     assert experiment.artifact_location is not None
     assert experiment.artifact_location.endswith("/mlruns/artifacts/toy")
+
+
+def test_a_database_file_is_waited_for_longer_than_a_server(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may be dead; a file may be in the making by other processes."""
+    waited: list[float] = []
+    for name, store in (("server", Store("http://127.0.0.1:1")), ("file", None)):
+        run = opened(name)
+        assert run._sender is not None
+        monkeypatch.setattr(run._sender, "flush", waited.append)
+        run.store = store or run.store
+        run.finish()
+    assert waited == [30.0, 300.0]
