@@ -18,7 +18,7 @@ from compress.predict.predictor import build_fixed_batch
 FLOAT = 32
 FINGERPRINT = 64  # characters
 FEW_BITS = (3, 2)
-"""Of weights that must be trained to be of use: `--train full` alone makes them."""
+"""Of weights that lose much where they are not trained: `--train full` alone makes them."""
 WEIGHTS: Mapping[int, Mapping[str, object]] = {
     8: MATRIX8,
     4: GROUP4,
