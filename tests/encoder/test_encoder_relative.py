@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -117,11 +118,12 @@ def test_attention_maps_of_distances_are_not_cached() -> None:
 
 
 def test_what_disentangled_attention_cannot_be() -> None:
-    for values, message in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"span": 8, "max_distance": 4}, "max_distance is 4: it must be 6"),
         ({"span": 4, "norm": 1}, "norm must be true or false"),
         ({"span": 4, "content_to_position": False, "position_to_content": False}, "neither content_to_position nor"),
-    ):
+    ]
+    for values, message in cases:
         with pytest.raises(UserError, match=message):
             Disentangled(**values)
     with pytest.raises(UserError, match="positions: none needs disentangled attention"):
