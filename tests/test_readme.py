@@ -192,7 +192,7 @@ def test_the_table_of_families_names_what_the_tests_cover() -> None:
     source = (ROOT / "tests/e2e/test_families_tasks.py").read_text(encoding="utf-8")
     without = ast.literal_eval(re.findall(r"^WITHOUT = (.+)$", source, re.MULTILINE)[0])
     text = page("docs/howto/own-model.md").text
-    rows = re.findall(r"^\| `([a-z_-]+)` \| (.+?) \| (.+?) \| (.+?) \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z_-]+)` \| (`.+?`) \| (.+?) \| (.+?) \|", text, re.MULTILINE)
     assert {row[0]: [cell.strip("`") for cell in row[1:] if cell.startswith("`")] for row in rows} == {
         family: list(dict.fromkeys(prefix + name for kind, name in tasks.items() if (family, kind) not in without))
         for family, prefix in families.items()
