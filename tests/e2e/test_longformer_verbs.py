@@ -61,6 +61,7 @@ def test_a_verb_that_works(verb: str, folder: Path, compress: Cli) -> None:
         model.encoder.layers[0].attention.globals.value.weight.mul_(3)  # pyright: ignore
         after = model.forward_padded(ids, needs=Needs(logits=True)).logits
     assert before is not None
+    assert after is not None
     assert not torch.equal(before, after)
     done = compress("predict", made, "she said the film was good")
     assert done.code == 0, done.err
