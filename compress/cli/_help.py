@@ -20,7 +20,8 @@ SECTIONS: Mapping[str, str] = {
 _GROUP_OF: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            "--recipe", "--model", "--teacher", "--corpus", "--data", "--text-column", "--text-pair-column", "--task",
+            "--recipe", "--model", "--teacher", "--teacher-column", "--teacher-values", "--teacher-noise", "--corpus",
+            "--data", "--text-column", "--text-pair-column", "--task",
             "--label-column", "--limit", "--labelled-rows", "--unlabelled", "--allow-overlap", "--max-length",
             "--split", "--against", "--probe", "--tokenizer", "--file", "--general-teacher", "--pair", "--question",
             "--context", "--student", "--mixed-conditions",

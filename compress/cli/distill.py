@@ -17,7 +17,19 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@shared("recipe", "teacher", "data", "unlabelled", "compute", "onnx", "output", "push", "store", "experiment")
+@shared(
+    "recipe",
+    "teacher",
+    "teacher_columns",
+    "data",
+    "unlabelled",
+    "compute",
+    "onnx",
+    "output",
+    "push",
+    "store",
+    "experiment",
+)
 @stage_flags(TABLE)
 def command(options: RunOptions, given: dict[str, Any]) -> None:
     """Distil a teacher into a smaller student, and measure both.
@@ -26,6 +38,11 @@ def command(options: RunOptions, given: dict[str, Any]) -> None:
       compress distill --recipe distilbert-task --teacher FOLDER --data FILE_OR_FOLDER
 
     Without options it runs the recipe `distilbert`, which first trains a teacher (once) on generated data.
+
+    A teacher can also be columns of the data, written by any model or by annotators:
+
+    \b
+      compress distill --recipe distilbert-task --student FOLDER --data DATA --teacher-column probabilities
 
     It prints a table of teacher, student and control (the same student trained on hard labels only), the student's
     folder, and commands to use it and to open the MLflow page. Likely training problems are reported as findings,

@@ -23,7 +23,9 @@ HASH_VERSION = "recipe-1"
 PROSE = ("name", "description", "method", "paper", "prerequisites", "expected", "experimental")
 """Fields that tell people something and change no result."""
 
-LATER = ("labelled_rows", "unlabelled", "allow_overlap")
+LATER = (
+    "labelled_rows", "unlabelled", "teacher_columns", "teacher_values", "teacher_noise", "allow_overlap",
+)  # fmt: skip
 """Keys of `data` that came later than many a hash: they count where they have a value."""
 
 MAX_RUNS = 200
@@ -63,6 +65,15 @@ class DataSpec(Frozen):
     unlabelled: Text | None = None
     """Text without labels, which the teacher labels: a file or folder (lines of text, jsonl, csv, parquet, arrow), or
     `hf:name[/config]`, with the text columns of the task. Its rows join the unlabelled split."""
+    teacher_columns: ListOf[Text] | None = None
+    """Columns in which a teacher labelled the rows of the training split, the unlabelled split and `unlabelled`: one
+    column with a value for each class, one column per class, or one column per annotator. The student learns from them
+    and no teacher model is needed. A row without values teaches its own label."""
+    teacher_values: Literal["probabilities", "logits", "scores", "labels"] | None = None
+    """What the teacher columns hold. scores: of a regression task.  labels: names or ids.  Default: inferred."""
+    teacher_noise: float | None = Field(default=None, ge=0, lt=1)
+    """For teacher columns with labels: the share of them that is wrong. The student learns the label with probability 1
+    minus this, the other classes share the rest. Default: 0."""
     allow_overlap: bool = False
     """Also train on unlabelled rows whose text is in the validation or test split. Default: they are left out."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
@@ -247,6 +258,11 @@ class Recipe(Frozen):
                 "null"
             )
         return teacher
+
+    @property
+    def has_column_teacher(self) -> bool:
+        """Whether columns of the data teach and no model does."""
+        return self.data is not None and self.data.teacher_columns is not None and not self.taught_by
 
     @property
     def taught_by(self) -> tuple[TeacherRow, ...]:

@@ -48,6 +48,11 @@ WEAK = "below_baseline"
 DO = "train longer or at another learning rate, use a larger model, or use the baseline"
 
 
+NO_TEACHER = (
+    "the teacher is columns of the data, not a model: agreement with it, size reduction and speedup are not reported"
+)
+
+
 class StageMeasurer:
     """Measures what the stages of a run made."""
 
@@ -109,7 +114,10 @@ class StageMeasurer:
                 own, self.console, measured, table=table, method=self.selection.method, told=self._roles_told(teachers),
                 child=lambda role: self._child(log, role),
                 result=best_of(candidates).role if candidates else "student",
-                more=sentences(candidates, task_choice(table)[0]) if candidates else (),
+                more=[
+                    *(sentences(candidates, task_choice(table)[0]) if candidates else ()),
+                    *([NO_TEACHER] if self._has_column_teacher else ()),
+                ],
                 apart=[m.subject.role for m in measured if found and m.subject.role.startswith(STAGE)],
                 more_note=waterfall.note(found) if found else "",
                 reference=self.selection.reference,
@@ -207,7 +215,7 @@ class StageMeasurer:
         assert made.model is not None
         name, trained, is_chain = self.folder.name, self._trained, self.selection.is_chain
         subjects, milestones = self._references(teachers), self._milestones()
-        if not subjects:
+        if not subjects and not self._has_column_teacher:
             first = next(iter(milestones), None) if is_chain else None
             if first is None:
                 return [Subject(name, made.model, "teacher")]
@@ -245,6 +253,11 @@ class StageMeasurer:
         between = [i for i in models if stage(i).milestone is not None and self.stages.answers(i)]
         many = len(between) > 1
         return {f"{stage(i).milestone}{f' {place}' if many else ''}": i for place, i in enumerate(between, 1)}
+
+    @property
+    def _has_column_teacher(self) -> bool:
+        """Whether the result was taught by columns of the data, without a model."""
+        return self.selection.recipe.has_column_teacher and self.selection.compresses
 
     @property
     def _trained(self) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -25,8 +25,9 @@ from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.places import is_generated
 from compress.data.reading.sources import open_table
+from compress.data.reading.teacher_columns import TeacherColumns
 from compress.data.tables.table import Rows, Table, format_count
-from compress.data.task import METRIC
+from compress.data.task import METRIC, Task
 from compress.data.tasks import for_head, task_of
 from compress.data.text import texts
 from compress.data.text.noise import EachEpoch, add_typos_to_rows
@@ -40,7 +41,7 @@ from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, Loaded
 from compress.modelfolder.resolve import model_name
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.recipe import Recipe
-from compress.storage.spill import pieces
+from compress.storage.spill import concatenate, pieces
 from compress.tracking import TrackedRun
 from compress.training.length import choose_length, fixed_length
 from compress.training.precision import autocast
@@ -322,6 +323,9 @@ def open_table_of(
         limit=d.limit,
         labelled_rows=d.labelled_rows,
         unlabelled=d.unlabelled,
+        teacher=None
+        if d.teacher_columns is None
+        else TeacherColumns(tuple(d.teacher_columns), d.teacher_values or "auto", d.teacher_noise or 0.0),
         settings={**_judged_by(model), **get_requested_settings(recipe)},
         others=others,
         bare=bare,
@@ -358,7 +362,8 @@ class TaskData:
     for.
 
     mistyped: epoch → the same rows as `train` with that epoch's noise.  rows: what `train` was made of, in its order.
-    held_out: what `validation` was made of.
+    held_out: what `validation` was made of.  taught: the logits of teacher columns, (N, C) of the rows of `train`, or
+    (T, C) of its tokens where words are tagged; None without such columns.
     """
 
     train: Examples
@@ -367,6 +372,7 @@ class TaskData:
     mistyped: Callable[[int], Examples] | None = None
     rows: Sequence[Rows] = ()
     held_out: Rows | None = None
+    taught: np.ndarray | None = None
 
     @classmethod
     def encode(
@@ -393,7 +399,10 @@ class TaskData:
         task = task_of(table.task, table.settings)
         sources = [table.split("train"), *([_unlabelled_rows(table, context)] if unlabelled else [])]
         sources += [] if augmented is None else [augmented]
-        parts = [task.encode(tokenizer, rows, max_length=length) for rows in sources]
+        found = [_encode(task, tokenizer, rows, length) for rows in sources]
+        parts = [part for part, _ in found]
+        said = [values for _, values in found if values is not None]
+        taught = concatenate(said) if len(said) == len(found) else None
         if unlabelled:
             _warn_of_unknown_tokens(tokenizer, parts[0], parts[1])
         train = join(*parts)
@@ -406,14 +415,14 @@ class TaskData:
         held_out = validation_rows(table, plan)
         validation = task.encode(tokenizer, held_out, max_length=length)
         if noise is None:
-            return cls(train, validation, tokenizer.vocabulary_sha, rows=sources, held_out=held_out)
+            return cls(train, validation, tokenizer.vocabulary_sha, rows=sources, held_out=held_out, taught=taught)
 
         def mistyped(epoch: int) -> Examples:
             random = stream("task-noise", context.seed, epoch)
             noisy = [add_typos_to_rows(rows, noise, random) for rows in sources]
             return join(*(task.encode(tokenizer, rows, max_length=length) for rows in noisy))
 
-        return cls(train, validation, tokenizer.vocabulary_sha, mistyped, sources, held_out)
+        return cls(train, validation, tokenizer.vocabulary_sha, mistyped, sources, held_out, taught)
 
     def count_rows(self, table: Table) -> dict[str, int]:
         """How many of the training rows have labels, and how many only the teacher's."""
@@ -428,6 +437,16 @@ class TaskData:
             return TaskBatches(self.train, plan.batch_rows, plan.max_tokens, seed)
         made = lambda epoch: TaskBatches(mistyped(epoch), plan.batch_rows, plan.max_tokens, seed)  # noqa: E731
         return EachEpoch(made, self.train.fingerprint)
+
+
+def _encode(task: Task, tokenizer: Tokenizer, rows: Rows, length: int) -> tuple[Examples, np.ndarray | None]:
+    """Rows with what teacher columns say of them, in the order of the rows or tokens."""
+    if rows.taught is None:
+        return task.encode(tokenizer, rows, max_length=length), None
+    # Numbers that no two rows share: rows of several files may.
+    part = task.encode(tokenizer, replace(rows, numbers=np.arange(len(rows), dtype=np.int64)), max_length=length)
+    taught = task.encode_taught(part, rows)
+    return replace(part, numbers=rows.numbers[part.numbers]), taught
 
 
 def _unlabelled_rows(table: Table, context: StageContext) -> Rows:
