@@ -31,7 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 DATA_ANSWERS = (
     "task", "text_column", "text_pair_column", "label_column",
     "train_split", "validation_split", "test_split", "unlabelled_split", "unlabelled", "labels",
-    "teacher_columns", "teacher_values", "teacher_noise",
+    "pool", "pool_rows", "teacher_columns", "teacher_values", "teacher_noise",
 )  # fmt: skip
 """Keys of `data:` that describe one source and say nothing about another."""
 
@@ -325,6 +325,12 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             "folder or hf:name.",
         ),
         click.option(
+            "--pool",
+            type=DataName(),
+            help="Large plain text from which the passages nearest to the training rows are taken as unlabelled rows.",
+        ),
+        click.option("--pool-rows", type=int, help="Number of rows from --pool (default: ten per training row)."),
+        click.option(
             "--allow-overlap",
             is_flag=True,
             default=None,
@@ -514,6 +520,7 @@ _RECIPE_VALUES = {
     "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
     "labelled_rows": "data.labelled_rows", "unlabelled": "data.unlabelled", "allow_overlap": "data.allow_overlap",
+    "pool": "data.pool", "pool_rows": "data.pool_rows",
     "teacher_values": "data.teacher_values", "teacher_noise": "data.teacher_noise",
     "long_text": "data.long_text", "stride": "data.stride", "pooling": "data.pooling",
     "no_answer_threshold": "data.no_answer_threshold", "metric": "data.metric", "corpus": "corpus.source",

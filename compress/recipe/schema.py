@@ -24,7 +24,8 @@ PROSE = ("name", "description", "method", "paper", "prerequisites", "expected", 
 """Fields that tell people something and change no result."""
 
 LATER = (
-    "labelled_rows", "unlabelled", "teacher_columns", "teacher_values", "teacher_noise", "allow_overlap",
+    "labelled_rows", "unlabelled", "pool", "pool_rows", "teacher_columns", "teacher_values", "teacher_noise",
+    "allow_overlap",
 )  # fmt: skip
 """Keys of `data` that came later than many a hash: they count where they have a value."""
 
@@ -65,6 +66,11 @@ class DataSpec(Frozen):
     unlabelled: Text | None = None
     """Text without labels, which the teacher labels: a file or folder (lines of text, jsonl, csv, parquet, arrow), or
     `hf:name[/config]`, with the text columns of the task. Its rows join the unlabelled split."""
+    pool: Text | None = None
+    """Large plain text, named like a corpus, from which the passages nearest to the training rows are taken as rows
+    without labels. For tasks on single texts."""
+    pool_rows: int | None = Field(default=None, gt=0, le=MOST)
+    """Number of rows to take from the pool. Default: ten for each training row, at least 1,000 and at most 100,000."""
     teacher_columns: ListOf[Text] | None = None
     """Columns in which a teacher labelled the rows of the training split, the unlabelled split and `unlabelled`: one
     column with a value for each class, one column per class, or one column per annotator. The student learns from them
@@ -95,6 +101,11 @@ class DataSpec(Frozen):
     Default: a third of max_length."""
     no_answer_threshold: float | None = None
     """Question answering: margin by which "no answer" must exceed the best span. Default: 0."""
+
+    @property
+    def adds_text(self) -> bool:
+        """Whether it names text beside the labelled data."""
+        return self.unlabelled is not None or self.pool is not None
 
     @field_validator("task")
     @classmethod

@@ -15,6 +15,7 @@ from compress.data.reading import columns
 from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.frame import Frame
 from compress.data.reading.places import Source, open_source
+from compress.data.reading.pool import PoolRequest, select_rows
 from compress.data.reading.teacher_columns import TeacherColumns, TeacherReader, find_untaught, make_untaught
 from compress.data.reading.unlabelled import count_words, join_unlabelled, read_unlabelled
 from compress.data.tables import splits as splitting
@@ -49,6 +50,7 @@ def open_table(
     labelled_rows: int | None = None,
     unlabelled: str | None = None,
     teacher: TeacherColumns | None = None,
+    pool: PoolRequest | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     bare: bool = False,
@@ -63,7 +65,8 @@ def open_table(
     that it answers.  bad_tags: see `label_lists.read_tags`.  bad_rows: "refuse", or "drop" rows without text or label.
     limit: most rows of each split.  labelled_rows: training rows that keep their labels; the others become unlabelled
     ones.  unlabelled: name of text without labels, whose rows join the unlabelled ones.  teacher: columns in
-    which a teacher labelled rows: train, unlabelled and that text.  seed: of what is cut.
+    which a teacher labelled rows: train, unlabelled and that text.  pool: a large text
+    from which rows like the training rows are taken.  seed: of what is cut.
     settings: of the task, as a person chose them.  others: columns that no model reads and rows are told apart by;
     those that usually say where a row is from are always kept.
     bare: there may be no column of labels; then every row is an unlabelled one.  measured: a split that is enough where
@@ -126,6 +129,12 @@ def open_table(
         notes.append(
             f"{labelled_rows:,} training rows keep their labels; {len(rows['unlabelled']):,} rows are unlabelled"
         )
+    if pool is not None:
+        if reader is not None:
+            why = "no teacher labels its rows"
+            raise UserError("--pool is not supported with teacher columns", where="--pool", why=why, do="remove one")
+        more = select_rows(pool, kind, rows, read.names, notes)
+        rows = {**rows, "unlabelled": join_unlabelled(kind, [*_given(rows, "unlabelled"), more], read.names)}
     if reader is not None:
         rows = _fill_in(reader, rows, source.name, notes)
     digest = table.fingerprint(rows, kind.kind, read.names)

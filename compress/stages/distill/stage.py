@@ -311,7 +311,7 @@ class Stage:
     def _uses_unlabelled(self, table: Table) -> bool:
         """Whether rows without labels are trained on; without a teacher they say nothing."""
         data, wanted = self.context.recipe.data, self.spec.use_unlabelled
-        if wanted == "auto" or (data is not None and data.unlabelled is not None):
+        if wanted == "auto" or (data is not None and data.adds_text):
             return "unlabelled" in table.splits and self.spec.asks_teacher()
         return wanted
 

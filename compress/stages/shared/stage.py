@@ -24,6 +24,7 @@ from compress.data.batches.examples import Examples, join
 from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.places import is_generated
+from compress.data.reading.pool import PoolRequest
 from compress.data.reading.sources import open_table
 from compress.data.reading.teacher_columns import TeacherColumns
 from compress.data.tables.table import Rows, Table, format_count
@@ -323,6 +324,7 @@ def open_table_of(
         limit=d.limit,
         labelled_rows=d.labelled_rows,
         unlabelled=d.unlabelled,
+        pool=None if d.pool is None else PoolRequest(d.pool, d.pool_rows),
         teacher=None
         if d.teacher_columns is None
         else TeacherColumns(tuple(d.teacher_columns), d.teacher_values or "auto", d.teacher_noise or 0.0),
