@@ -25,11 +25,13 @@ from compress.measure.models import (
 )
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import Runtime
+from compress.report.rows import title
 from compress.run import chain, waterfall
 from compress.run.choice import Candidate, best_of, sentences
 from compress.run.deploy import deploy
+from compress.run.gain import CHECK, GainFacts, explain_gain
 from compress.run.journal import Journal
-from compress.run.publish import build_measurement_tags, log_measured
+from compress.run.publish import RESAMPLES, build_measurement_tags, log_measured
 from compress.run.results import TRAINED_ROWS, ChainState, RunReport, read_trained_rows
 from compress.run.selection import Selection
 from compress.run.sources import Sources
@@ -133,7 +135,7 @@ class StageMeasurer:
         if candidates:
             model = self.folder / "model"
             modelfolder.duplicate(best_of(candidates).folder, model)
-        findings = self._tell_weak(log, candidates, measured, rule)
+        findings = [*self._tell_weak(log, candidates, measured, rule), *self._tell_gain(log, made, measured)]
         return RunReport(
             self.folder, model, measured, lines, findings=findings, waterfall=found,
             reference=self.selection.reference,
@@ -171,6 +173,33 @@ class StageMeasurer:
             return []
         log.tags({f"compress.finding.{WEAK}": f"{text}; {DO}"})
         return [{"stage": main.subject.name, "step": 0, "check": WEAK, "finding": text, "do": DO}]
+
+    def _tell_gain(self, log: TrackedRun, made: ChainState, measured: Sequence[MeasuredModel]) -> list[dict[str, Any]]:
+        """A finding that says why the student is better than its control, or is not."""
+        by_role = {m.subject.role: m for m in measured}
+        student, control, teacher = (by_role.get(role) for role in ("student", "control", "teacher"))
+        last, index = self.selection.last, self.selection.indices[-1]
+        if student is None or control is None or not self.selection.whole or not last.trains():
+            return []
+        metric, ours, theirs = student.metric, student.scored, control.scored
+        if metric is None or ours is None or theirs is None or {metric} - set(ours.metrics) - set(theirs.metrics):
+            return []
+        d = ours.difference(theirs, metric, resamples=RESAMPLES)
+        steps = 0 if made.last is None else made.last.steps
+        facts = GainFacts(
+            gain=(100 * d.value, 100 * d.low, 100 * d.high),
+            teacher=None if teacher is None or teacher.scored is None else teacher.scored.value(metric),
+            control=theirs.value(metric),
+            rows={k.removeprefix(TRAINED_ROWS): v for k, v in read_trained_rows(self.stages.work(index)).items()},
+            seen=steps * getattr(last, "training").batch_rows,  # noqa: B009 - of all stages that train
+            test=ours.rows,
+            metric=title(metric),
+        )
+        if not facts.rows:
+            return []
+        text, do = explain_gain(facts)
+        log.tags({f"compress.finding.{CHECK}": f"{text}; {do}"})
+        return [{"stage": student.subject.name, "step": steps, "check": CHECK, "finding": text, "do": do}]
 
     def _child(self, log: TrackedRun, role: str) -> TrackedRun:
         """The tracked run of a measured model that is not the run's own result."""

@@ -53,6 +53,10 @@ def test_the_student_learns_from_it_and_the_control_does_not(
     assert by_role["student"]["rows/teacher_labelled"] == hidden + len(text) - left_out
     assert by_role["control"]["rows/teacher_labelled"] == 0
     assert "rows/labelled" not in by_role["teacher"]
+    found = {row["check"]: row for row in result.to_dict()["findings"]}
+    assert "of accuracy over the control" in found["gain"]["finding"]
+    assert found["gain"]["do"]
+    assert by_role["student"]["rows/teacher_confident"] == 0, "random weights are sure of nothing"
     journal = "".join(p.read_text() for p in Path("runs").rglob("*.jsonl"))
     assert "training rows labelled by the teacher only" in journal, "the table in the run's note"
     assert '"rows.teacher_labelled"' in journal, "a param"

@@ -33,6 +33,7 @@ from compress.stages.distill.column_teacher import COLUMNS, ColumnTeacher, check
 from compress.stages.distill.diagnosis import diagnose_corpus, diagnose_task
 from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.spec import Spec
+from compress.stages.distill.teacher_facts import ask_about_labels, compare_with_labels
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows, check_comparable
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
@@ -274,6 +275,7 @@ class Stage:
             assert data.taught is not None
             fingerprint, asked = COLUMNS, None
             taught = TeacherSetup(ColumnTeacher(data.taught, data.train) if spec.asks_teacher() else None)
+            said = compare_with_labels(data.taught, data.train, labelled)
         else:
             assert folder is not None
             fingerprint = modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint
@@ -281,6 +283,8 @@ class Stage:
             length = task_max_length(c.recipe)
             taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
             asked = taught.teacher if spec.cache is None else live(c.precision)
+            known = asked is not None and both is None and spec.checks != "off"
+            said = ask_about_labels(asked, data.train, labelled, c) if known else {}
         tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
         prepared = PreparedStage(
             finish=lambda: StageOutput(
@@ -301,7 +305,7 @@ class Stage:
             params=self._params(student)
             | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()})
             | {f"rows.{name}": count for name, count in data.count_rows(table).items()},
-            rows=data.count_rows(table),
+            rows={**data.count_rows(table), **said},
             closing=tying.report_distances,
         )
         return diagnose_task(

@@ -62,6 +62,9 @@ FINDINGS = "findings.json"
 """What was found while a stage was trained, in its folder: a table as MLflow shows it."""
 LABELLED, TAUGHT = "labelled", "teacher_labelled"
 """Training rows that have a label of their own, and those that only the teacher labels."""
+TEACHER_RIGHT, TEACHER_CONFIDENT, TEACHER_NOISE = "teacher_right", "teacher_confident", "teacher_contradicts"
+"""Of the labelled training rows, shares: the teacher gives their label; its probability for any label is above 95 %;
+both above 95 % and another label, which is how many labels are wrong at least."""
 FINDING_COLUMNS = ("step", "check", "finding", "do")
 
 
@@ -130,7 +133,7 @@ class PreparedStage:
     plan: with a learning rate.  watched: further metrics that keep a training of automatic length going.
     opening: work before the first step, which may be long.  told: tells the run what `prepare` found.
     closing: (module, steps that its weights are of) → figures measured once, at the end.  diagnosis: what looks on.
-    rows: of a task: LABELLED and TAUGHT → how many rows of each are trained on.
+    rows: of a task: LABELLED and TAUGHT → how many rows of each are trained on, and shares such as TEACHER_RIGHT.
     """
 
     finish: Callable[[], StageOutput]
