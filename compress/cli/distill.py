@@ -60,5 +60,13 @@ def command(options: RunOptions, given: dict[str, Any]) -> None:
     def load() -> LoadedRecipe:
         return resolve(TABLE, options.recipe or TABLE.recipe, None, given, options)
 
+    if given["plan_data"]:
+        from compress.console import Console
+        from compress.experiments.plan_data import plan_data
+
+        console = Console(quiet=options.quiet, json=options.json)
+        console.listen()
+        plan_data(load().recipe, options, console, verb=TABLE.kind, general_teacher=given["general_teacher"])
+        return
     seeds, check, general = given["seeds"], given["check"], given["general_teacher"]
     run_stages(options, load, TABLE.kind, seeds=seeds, check=check, general_teacher=general)

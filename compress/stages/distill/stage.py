@@ -249,7 +249,7 @@ class Stage:
         if spec.augmentation is not None:
             source_of_words = model_folder(spec.augmentation, folder, c.general_teacher)
             more = augment_rows(spec.augmentation, table, c, source_of_words)
-            parents |= {"words of the augmentation": source_of_words}
+            parents |= {} if source_of_words is None else {"words of the augmentation": source_of_words}
         reader = begun.donor if alien or teacher is None else teacher
         data = TaskData.encode(
             table, reader, c, plan=spec.training, unlabelled=self._uses_unlabelled(table), augmented=more,
