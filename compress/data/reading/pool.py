@@ -146,7 +146,7 @@ class _Nearest:
 
     def __init__(self, train: Sequence[str], rows: int) -> None:
         places = np.unique(np.linspace(0, len(train) - 1, min(QUERIES, len(train))).astype(np.int64))
-        self.queries = [train[place] for place in places]
+        self.queries: list[str] = [train[int(place)] for place in places]
         # More are held than are taken: some turn out to be copies.
         self.room = max(4, math.ceil(SHARE * rows / len(self.queries)))
         self.rows = rows

@@ -192,7 +192,8 @@ class TeacherReader:
             shown = printable(repr(cell), 60)
             raise _Wrong("with a value that is not a number", f"the first is {shown}", "give numbers, or labels")
         if len(values) == 1 and self.outputs == 2 and self.problem == "single_label":  # of the second label
-            values = [0.0 if form == "logits" else 1 - values[0], values[0]]
+            second = float(values[0] or 0)
+            values = [0.0 if form == "logits" else 1 - second, second]
         if len(values) != self.outputs:
             listed = printable(", ".join(self.labels[:8]), 120)
             why = f"{len(values)} values, {self.outputs} classes" + (f": {listed}" if listed else "")
@@ -304,8 +305,8 @@ def make_untaught(labels: LabelArray, outputs: int) -> LabelArray:
 def find_untaught(taught: LabelArray) -> np.ndarray:
     """(N,) bool: rows of which the teacher said nothing, or not of every word."""
     if isinstance(taught, Ragged):
-        return taught.rows_with(np.isnan(taught.values).any(1))
-    return np.isnan(taught).any(1)
+        return taught.rows_with(np.asarray(np.isnan(taught.values).any(1)))
+    return np.asarray(np.isnan(taught).any(1))
 
 
 def agreement_with_labels(taught: LabelArray, labels: LabelArray) -> tuple[float, int] | None:

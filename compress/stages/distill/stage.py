@@ -283,8 +283,9 @@ class Stage:
             length = task_max_length(c.recipe)
             taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
             asked = taught.teacher if spec.cache is None else live(c.precision)
-            known = asked is not None and both is None and spec.checks != "off"
-            said = ask_about_labels(asked, data.train, labelled, c) if known else {}
+            said = {}
+            if asked is not None and both is None and spec.checks != "off":
+                said = ask_about_labels(asked, data.train, labelled, c)
         tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
         prepared = PreparedStage(
             finish=lambda: StageOutput(

@@ -149,7 +149,7 @@ class PreparedStage:
     told: Callable[[TrackedRun], None] | None = None
     closing: Callable[[nn.Module, int], Mapping[str, float]] | None = None
     diagnosis: Diagnosis | None = None
-    rows: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[str, float] = field(default_factory=dict)
 
     def total_steps(self) -> int:
         """Optimizer steps from start to end, the most where the length is automatic."""
