@@ -67,7 +67,7 @@ class RunResult(Result):
 
 
 def distill(
-    teacher: ModelLike | Sequence[ModelLike],
+    teacher: ModelLike | Sequence[ModelLike] | None,
     data: Data,
     *,
     unlabelled: Data | Sequence[str] | None = None,
@@ -83,11 +83,12 @@ def distill(
 ) -> RunResult:
     """Distil a teacher into a smaller student, and measure both: `compress distill`.
 
-    teacher: one model, or a list of models that teach together.  student: how many layers of the teacher, evenly
-    spaced; which layers, as a list; a rule such as "uniform:3"; a dictionary of the recipe's `student:`, such as
+    teacher: one model, or a list of models that teach together; None with `teacher_column=`, columns of the data in
+    which any model or annotators labelled the rows, and a model as `student`.  unlabelled: text without labels, which
+    the teacher labels: as `data`, or a list of texts.  student: how many layers of the teacher, evenly spaced; which
+    layers, as a list; a rule such as "uniform:3"; a dictionary of the recipe's `student:`, such as
     `{"layers": [0, 2], "hidden": 192}`; or a model.  objectives: kinds such as "soft_targets", or rows of the recipe's
-    `objectives:`.  unlabelled: text without labels, which the teacher labels: as `data`, or a list of texts.
-    control: also train the same student on hard labels alone.
+    `objectives:`.  control: also train the same student on hard labels alone.
     """
     told: dict[str, Any] = {**options, "control": control, "unlabelled": unlabelled}
     exact = dict(set or {})
@@ -106,7 +107,9 @@ def distill(
     elif student is not None:
         told["student"] = model_name(student)  # type: ignore[arg-type]
     several = isinstance(teacher, list)
-    told["teacher"] = [model_name(one) for one in teacher] if several else model_name(teacher)  # type: ignore[arg-type]
+    if teacher is not None:
+        named = [model_name(one) for one in teacher] if several else model_name(teacher)  # type: ignore[arg-type]
+        told["teacher"] = named
     return _run("distill", told, (), recipe, data, output, training, exact, quiet)
 
 

@@ -20,8 +20,10 @@ SECTIONS: Mapping[str, str] = {
 _GROUP_OF: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            "--recipe", "--model", "--teacher", "--corpus", "--data", "--text-column", "--text-pair-column", "--task",
-            "--label-column", "--limit", "--labelled-rows", "--unlabelled", "--allow-overlap", "--max-length",
+            "--recipe", "--model", "--teacher", "--teacher-column", "--teacher-values", "--teacher-noise", "--corpus",
+            "--data", "--text-column", "--text-pair-column", "--task",
+            "--label-column", "--limit", "--labelled-rows", "--unlabelled", "--pool", "--pool-rows",
+            "--allow-overlap", "--max-length",
             "--split", "--against", "--probe", "--tokenizer", "--file", "--general-teacher", "--pair", "--question",
             "--context", "--student", "--mixed-conditions",
         ),

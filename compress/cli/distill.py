@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@shared("recipe", "teacher", "data", "unlabelled", "training_compute", "onnx", "output", "push", "store", "experiment")
+@shared(
+    "recipe", "teacher", "teacher_columns", "data", "unlabelled", "training_compute", "onnx", "output", "push", "store",
+    "experiment",
+)  # fmt: skip
 @stage_flags(TABLE)
 def command(options: RunOptions, given: dict[str, Any]) -> None:
     """Distil a teacher into a smaller student, and measure both.
@@ -26,6 +29,11 @@ def command(options: RunOptions, given: dict[str, Any]) -> None:
       compress distill --recipe distilbert-task --teacher FOLDER --data FILE_OR_FOLDER
 
     Without options it runs the recipe `distilbert`, which first trains a teacher (once) on generated data.
+
+    A teacher can also be columns of the data, written by any model or by annotators:
+
+    \b
+      compress distill --recipe distilbert-task --student FOLDER --data DATA --teacher-column probabilities
 
     It prints a table of teacher, student and control (the same student trained on hard labels only), the student's
     folder, and commands to use it and to open the MLflow page. Likely training problems are reported as findings,
@@ -50,6 +58,14 @@ def command(options: RunOptions, given: dict[str, Any]) -> None:
     def load() -> LoadedRecipe:
         return resolve(TABLE, options.recipe or TABLE.recipe, None, given, options)
 
+    if given["plan_data"]:
+        from compress.console import Console
+        from compress.experiments.plan_data import plan_data
+
+        console = Console(quiet=options.quiet, json=options.json)
+        console.listen()
+        plan_data(load().recipe, options, console, verb=TABLE.kind, general_teacher=given["general_teacher"])
+        return
     seeds, check, general = given["seeds"], given["check"], given["general_teacher"]
     sizes = (given["curve_labelled"], given["curve_unlabelled"])
     curve = sizes if given["curve"] or any(sizes) else None

@@ -31,7 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 DATA_ANSWERS = (
     "task", "text_column", "text_pair_column", "label_column",
     "train_split", "validation_split", "test_split", "unlabelled_split", "unlabelled", "labels",
-    "labelled_rows", "unlabelled_rows",
+    "labelled_rows", "unlabelled_rows", "pool", "pool_rows", "teacher_columns", "teacher_values", "teacher_noise",
 )  # fmt: skip
 """Keys of `data:` that describe one source and say nothing about another."""
 
@@ -353,6 +353,11 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         click.option(
             "--unlabelled-rows", type=int, metavar="N", help="Maximum number of unlabelled rows, drawn at random."
         ),
+            "--pool",
+            type=DataName(),
+            help="Large plain text from which the passages nearest to the training rows are taken as unlabelled rows.",
+        ),
+        click.option("--pool-rows", type=int, help="Number of rows from --pool (default: ten per training row)."),
         click.option(
             "--allow-overlap",
             is_flag=True,
@@ -367,6 +372,26 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             type=TeacherName(),
             multiple=True,
             help="Teacher: a model folder, or a recipe that makes it; repeat for several teachers.",
+        ),
+    ),
+    "teacher_columns": (
+        click.option(
+            "--teacher-column",
+            metavar="NAME",
+            multiple=True,
+            help="Column in which a teacher labelled the rows, instead of a teacher model: a value for each class; "
+            "repeat for one column per class or per annotator.",
+        ),
+        click.option(
+            "--teacher-values",
+            type=click.Choice(["probabilities", "logits", "scores", "labels"]),
+            help="What the teacher columns hold (default: inferred).",
+        ),
+        click.option(
+            "--teacher-noise",
+            type=float,
+            metavar="SHARE",
+            help="Teacher columns with labels: share of them that is wrong, such as 0.1.",
         ),
     ),
     "compute": (_DEVICE, _PRECISION, threads_option()),
@@ -556,6 +581,8 @@ _RECIPE_VALUES = {
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
     "labelled_rows": "data.labelled_rows", "unlabelled": "data.unlabelled",
     "unlabelled_rows": "data.unlabelled_rows", "allow_overlap": "data.allow_overlap",
+    "pool": "data.pool", "pool_rows": "data.pool_rows",
+    "teacher_values": "data.teacher_values", "teacher_noise": "data.teacher_noise",
     "long_text": "data.long_text", "stride": "data.stride", "pooling": "data.pooling",
     "no_answer_threshold": "data.no_answer_threshold", "metric": "data.metric", "corpus": "corpus.source",
 }  # fmt: skip
@@ -583,6 +610,25 @@ def _teachers(names: tuple[str, ...]) -> Iterator[Override]:
         yield Override("teachers", [{"model": name} for name in names], origin)
 
 
+def _teacher_columns(values: Mapping[str, Any]) -> Iterator[Override]:
+    """Columns that teach; the recipe's teacher model is then not needed. Raises UserError for a flag about none."""
+    from compress.contracts import Override
+
+    names = values.get("teacher_column") or ()
+    lonely = next((n for n in ("teacher_values", "teacher_noise") if values.get(n) is not None and not names), None)
+    if lonely is not None:
+        from compress.errors import UserError
+
+        flag = f"--{lonely.replace('_', '-')}"
+        raise UserError("has no effect without --teacher-column", where=flag, do="add --teacher-column NAME")
+    if names:
+        origin = " ".join(f"--teacher-column {name}" for name in names)
+        yield Override("data.teacher_columns", list(names), origin)
+        if not values.get("teacher"):
+            yield Override("teacher", None, origin)
+            yield Override("teachers", None, origin)
+
+
 def _overrides(values: Mapping[str, Any]) -> Iterator[Override]:
     """Flags first, then --set, which overrides them."""
     from compress.contracts import Override
@@ -594,6 +640,7 @@ def _overrides(values: Mapping[str, Any]) -> Iterator[Override]:
         if values.get(name) is not None:
             yield Override(path, values[name], f"--{name.replace('_', '-')} {values[name]}")
     yield from _teachers(values.get("teacher") or ())
+    yield from _teacher_columns(values)
     if values.get("precision") is not None:
         origin = f"--precision {values['precision']}"
         yield Override("stages.*.training.precision", values["precision"], origin, required=False)

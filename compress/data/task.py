@@ -208,6 +208,12 @@ class Task(ABC):
         """Rows of a table with their labels; a row without one keeps UNLABELLED (NaN where labels are numbers)."""
         return encode_rows(tokenizer, rows, max_length=max_length)
 
+    def encode_taught(self, examples: Examples, rows: Rows) -> np.ndarray:
+        """(N, C) logits of the examples that `encode` made of rows with teacher values; (T, C) of tagged words."""
+        assert isinstance(rows.taught, np.ndarray)
+        assert len(examples) == len(rows)
+        return rows.taught
+
     def encode_texts(
         self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
     ) -> Examples:

@@ -30,7 +30,10 @@ HASH_VERSION = "recipe-1"
 PROSE = ("name", "description", "method", "paper", "prerequisites", "expected", "experimental")
 """Fields that tell people something and change no result."""
 
-LATER = ("labelled_rows", "unlabelled", "unlabelled_rows", "allow_overlap")
+LATER = (
+    "labelled_rows", "unlabelled", "unlabelled_rows", "pool", "pool_rows", "teacher_columns", "teacher_values",
+    "teacher_noise", "allow_overlap",
+)  # fmt: skip
 """Keys of `data` that came later than many a hash: they count where they have a value."""
 
 MAX_RUNS = 200
@@ -72,6 +75,20 @@ class DataSpec(Frozen):
     `hf:name[/config]`, with the text columns of the task. Its rows join the unlabelled split."""
     unlabelled_rows: int | None = Field(default=None, gt=0, le=MOST)
     """Maximum number of unlabelled rows to train on, drawn at random. Default: all rows."""
+    pool: Text | None = None
+    """Large plain text, named like a corpus, from which the passages nearest to the training rows are taken as rows
+    without labels. For tasks on single texts."""
+    pool_rows: int | None = Field(default=None, gt=0, le=MOST)
+    """Number of rows to take from the pool. Default: ten for each training row, at least 1,000 and at most 100,000."""
+    teacher_columns: ListOf[Text] | None = None
+    """Columns in which a teacher labelled the rows of the training split, the unlabelled split and `unlabelled`: one
+    column with a value for each class, one column per class, or one column per annotator. The student learns from them
+    and no teacher model is needed. A row without values teaches its own label."""
+    teacher_values: Literal["probabilities", "logits", "scores", "labels"] | None = None
+    """What the teacher columns hold. scores: of a regression task.  labels: names or ids.  Default: inferred."""
+    teacher_noise: float | None = Field(default=None, ge=0, lt=1)
+    """For teacher columns with labels: the share of them that is wrong. The student learns the label with probability 1
+    minus this, the other classes share the rest. Default: 0."""
     allow_overlap: bool = False
     """Also train on unlabelled rows whose text is in the validation or test split. Default: they are left out."""
     max_length: int = Field(default=128, ge=3, le=1_000_000)
@@ -93,6 +110,11 @@ class DataSpec(Frozen):
     Default: a third of max_length."""
     no_answer_threshold: float | None = None
     """Question answering: margin by which "no answer" must exceed the best span. Default: 0."""
+
+    @property
+    def adds_text(self) -> bool:
+        """Whether it names text beside the labelled data."""
+        return self.unlabelled is not None or self.pool is not None
 
     @field_validator("task")
     @classmethod
@@ -263,6 +285,11 @@ class Recipe(Frozen):
                 "null"
             )
         return teacher
+
+    @property
+    def has_column_teacher(self) -> bool:
+        """Whether columns of the data teach and no model does."""
+        return self.data is not None and self.data.teacher_columns is not None and not self.taught_by
 
     @property
     def taught_by(self) -> tuple[TeacherRow, ...]:

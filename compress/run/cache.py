@@ -91,7 +91,10 @@ def key(spec: StageSpec, index: int, context: StageContext) -> str:
     for block, opened in (("data", context.table), ("corpus", context.corpus)):
         said = getattr(recipe, block)
         if block in needs and said is not None:
-            parts[block] = [said.model_dump(mode="json", exclude={"source", "unlabelled"}), opened().fingerprint]
+            parts[block] = [
+                said.model_dump(mode="json", exclude={"source", "unlabelled", "pool"}),
+                opened().fingerprint,
+            ]
     if spec.timed:
         parts["latency"] = recipe.evaluation.latency.model_dump(mode="json")
         if spec.depends_on_machine():

@@ -101,6 +101,8 @@ def asks_teacher(recipe: Recipe, indices: Sequence[int]) -> bool:
     """Whether a teacher is read: one that the recipe names, or one that a stage cannot do without."""
     if recipe.taught_by:
         return True
+    if recipe.has_column_teacher:
+        return False
     for index in indices:
         spec = recipe.stages[index]
         if "teacher" not in spec.needs():

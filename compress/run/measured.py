@@ -25,11 +25,13 @@ from compress.measure.models import (
 )
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import Runtime
+from compress.report.rows import title
 from compress.run import chain, waterfall
 from compress.run.choice import Candidate, best_of, sentences
 from compress.run.deploy import deploy
+from compress.run.gain import CHECK, GainFacts, explain_gain
 from compress.run.journal import Journal
-from compress.run.publish import build_measurement_tags, log_measured
+from compress.run.publish import RESAMPLES, build_measurement_tags, log_measured
 from compress.run.results import TRAINED_ROWS, ChainState, RunReport, read_trained_rows
 from compress.run.selection import Selection
 from compress.run.sources import Sources
@@ -46,6 +48,11 @@ START = f"{MEMBER}start"
 WEAK = "below_baseline"
 """The finding of a model that is not above the baseline of its task."""
 DO = "train longer or at another learning rate, use a larger model, or use the baseline"
+
+
+NO_TEACHER = (
+    "the teacher is columns of the data, not a model: agreement with it, size reduction and speedup are not reported"
+)
 
 
 class StageMeasurer:
@@ -112,7 +119,10 @@ class StageMeasurer:
                 own, self.console, measured, table=table, method=self.selection.method, told=self._roles_told(teachers),
                 child=lambda role: self._child(log, role),
                 result=best_of(candidates).role if candidates else "student",
-                more=sentences(candidates, task_choice(table)[0]) if candidates else (),
+                more=[
+                    *(sentences(candidates, task_choice(table)[0]) if candidates else ()),
+                    *([NO_TEACHER] if self._has_column_teacher else ()),
+                ],
                 apart=[m.subject.role for m in measured if found and m.subject.role.startswith(STAGE)],
                 more_note=waterfall.note(found) if found else "",
                 reference=self.selection.reference,
@@ -128,7 +138,7 @@ class StageMeasurer:
         if candidates:
             model = self.folder / "model"
             modelfolder.duplicate(best_of(candidates).folder, model)
-        findings = self._tell_weak(log, candidates, measured, rule)
+        findings = [*self._tell_weak(log, candidates, measured, rule), *self._tell_gain(log, made, measured)]
         return RunReport(
             self.folder, model, measured, lines, findings=findings, waterfall=found,
             reference=self.selection.reference,
@@ -166,6 +176,33 @@ class StageMeasurer:
             return []
         log.tags({f"compress.finding.{WEAK}": f"{text}; {DO}"})
         return [{"stage": main.subject.name, "step": 0, "check": WEAK, "finding": text, "do": DO}]
+
+    def _tell_gain(self, log: TrackedRun, made: ChainState, measured: Sequence[MeasuredModel]) -> list[dict[str, Any]]:
+        """A finding that says why the student is better than its control, or is not."""
+        by_role = {m.subject.role: m for m in measured}
+        student, control, teacher = (by_role.get(role) for role in ("student", "control", "teacher"))
+        last, index = self.selection.last, self.selection.indices[-1]
+        if student is None or control is None or not self.selection.whole or not last.trains():
+            return []
+        metric, ours, theirs = student.metric, student.scored, control.scored
+        if metric is None or ours is None or theirs is None or {metric} - set(ours.metrics) - set(theirs.metrics):
+            return []
+        d = ours.difference(theirs, metric, resamples=RESAMPLES)
+        steps = 0 if made.last is None else made.last.steps
+        facts = GainFacts(
+            gain=(100 * d.value, 100 * d.low, 100 * d.high),
+            teacher=None if teacher is None or teacher.scored is None else teacher.scored.value(metric),
+            control=theirs.value(metric),
+            rows={k.removeprefix(TRAINED_ROWS): v for k, v in read_trained_rows(self.stages.work(index)).items()},
+            seen=steps * getattr(last, "training").batch_rows,  # noqa: B009 - of all stages that train
+            test=ours.rows,
+            metric=title(metric),
+        )
+        if not facts.rows:
+            return []
+        text, do = explain_gain(facts)
+        log.tags({f"compress.finding.{CHECK}": f"{text}; {do}"})
+        return [{"stage": student.subject.name, "step": steps, "check": CHECK, "finding": text, "do": do}]
 
     def _child(self, log: TrackedRun, role: str) -> TrackedRun:
         """The tracked run of a measured model that is not the run's own result."""
@@ -210,7 +247,7 @@ class StageMeasurer:
         assert made.model is not None
         name, trained, is_chain = self.folder.name, self._trained, self.selection.is_chain
         subjects, milestones = self._references(teachers), self._milestones()
-        if not subjects:
+        if not subjects and not self._has_column_teacher:
             first = next(iter(milestones), None) if is_chain else None
             if first is None:
                 return [Subject(name, made.model, "teacher")]
@@ -247,6 +284,11 @@ class StageMeasurer:
         between = [i for i in models if stage(i).milestone is not None and self.stages.answers(i)]
         many = len(between) > 1
         return {f"{stage(i).milestone}{f' {place}' if many else ''}": i for place, i in enumerate(between, 1)}
+
+    @property
+    def _has_column_teacher(self) -> bool:
+        """Whether the result was taught by columns of the data, without a model."""
+        return self.selection.recipe.has_column_teacher and self.selection.compresses
 
     @property
     def _trained(self) -> str | None:

@@ -219,7 +219,7 @@ class Run:
         """Whoever teaches, found or made, and fitting together. Raises UserError for what does not fit."""
         if "teacher" not in self.selection.needs:
             self.plan_shape(None, None)
-            return Teachers()
+            return Teachers(general=self.inputs.get("general_teacher"))
         rows = teacher_rows(self.recipe)
         made = [self._teacher(row, lead=place == self.recipe.lead) for place, row in enumerate(rows)]
         return join_teachers(self.recipe, made)
@@ -289,7 +289,9 @@ class Run:
         """Who would teach; what does not fit is found as in a real run, as far as the teachers are there."""
         if "teacher" not in self.selection.needs:
             self.plan_shape(None, None)
-            return []
+            data = self.recipe.data
+            columns = data.teacher_columns if data is not None and self.recipe.has_column_teacher else None
+            return [] if columns is None else [f"teacher: columns {', '.join(columns)}"]
         lines, there = [], []
         for place, row in enumerate(teacher_rows(self.recipe)):
             recipe, lead = teacher_recipe(self.recipe, row), place == self.recipe.lead

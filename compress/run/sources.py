@@ -74,11 +74,11 @@ class Sources:
         """Raise UserError for text without labels that no stage trains on."""
         data = self.selection.recipe.data
         stages = [self.selection.stage(index) for index in self.selection.indices]
-        if data is not None and data.unlabelled and not any(stage.reads_unlabelled() for stage in stages):
+        if data is not None and data.adds_text and not any(stage.reads_unlabelled() for stage in stages):
+            where = "--unlabelled (data.unlabelled)" if data.unlabelled else "--pool (data.pool)"
             raise UserError(
                 "text without labels has no effect: no stage that runs distils a teacher on the task",
-                where="--unlabelled (data.unlabelled)", do="use a recipe that distils, such as distilbert-task, or "
-                "remove it",
+                where=where, do="use a recipe that distils, such as distilbert-task, or remove it",
             )  # fmt: skip
 
     def fingerprints(self) -> dict[str, str]:

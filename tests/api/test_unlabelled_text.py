@@ -53,6 +53,10 @@ def test_the_student_learns_from_it_and_the_control_does_not(
     assert by_role["student"]["rows/teacher_labelled"] == hidden + len(text) - left_out
     assert by_role["control"]["rows/teacher_labelled"] == 0
     assert "rows/labelled" not in by_role["teacher"]
+    found = {row["check"]: row for row in result.to_dict()["findings"]}
+    assert "of accuracy over the control" in found["gain"]["finding"]
+    assert found["gain"]["do"]
+    assert by_role["student"]["rows/teacher_confident"] == 0, "random weights are sure of nothing"
     journal = "".join(p.read_text() for p in Path("runs").rglob("*.jsonl"))
     assert "training rows labelled by the teacher only" in journal, "the table in the run's note"
     assert '"rows.teacher_labelled"' in journal, "a param"
@@ -93,3 +97,29 @@ def test_text_of_another_script_is_warned_of(
     warned = [line for line in capsys.readouterr().err.splitlines() if "unknown to the tokenizer" in line]
     assert len(warned) == 1
     assert "same language?" in warned[0]
+
+
+def test_the_plan_of_the_data_prints_examples(
+    classifier: Model, splits: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from compress.api.data_input import data_name, text_name
+    from compress.cli.main import main
+
+    capsys.readouterr()
+    words = ["distill", "--recipe", "distilbert-task", "--teacher", "classifier", "--data", data_name(splits)]
+    code = main([*words, "--unlabelled", text_name(MORE), "--max-length", "16", "--augment", "mix", "--plan-data"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    lines = said.out.splitlines()
+    assert f"training rows with labels: {len(splits['train'])}" in lines
+    assert f"rows without labels: {len(MORE)}" in lines
+    assert f"  {MORE[0]}" in lines
+    assert any(line.startswith("copies by mix, at most 5 of each text: ") for line in lines)
+    assert not Path("runs").exists()
+
+
+def test_the_student_learns_from_mixed_spans(classifier: Model, splits: Any, learned: list[TaskData]) -> None:
+    compress.distill(classifier, splits, augment="mix", augment_copies=2, training=SHORT, control=False, **HOW)
+    added = len(learned[0].train) - len(splits["train"])
+    assert 0 < added <= 2 * len(splits["train"])
+    assert (learned[0].train.labels[-added:] == -100).all()

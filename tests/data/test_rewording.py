@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.data.tables.table import Rows
-from compress.data.text.rewording import copies, passage, passages, replace_words
+from compress.data.text.rewording import copies, mix_spans, passage, passages, replace_words
 
 TEXTS = st.text(alphabet="ab é好Z9-'.,!?  \n[]", max_size=40)
 LISTS = st.lists(st.text(alphabet="ab好9.", min_size=1, max_size=4), min_size=1, max_size=8)
@@ -122,3 +122,20 @@ def test_lists_of_words_stay_lists() -> None:
     made = copies(table, options(table, "x"), count=1, rate=1.0, seed=0)
     assert made.columns["words"].to_pylist() == [["x", "x", "x", "."], ["x", "1"]]
     assert made.columns["words"].type == table.columns["words"].type
+
+
+def test_spans_are_mixed_with_those_of_another_row() -> None:
+    texts = ["one two three four", "five six seven eight", "a, b, c, d."]
+    column = pa.chunked_array([pa.array(texts, pa.large_string())])
+    table = Rows({"text": column}, np.zeros(3, np.int64), np.arange(1, 4))
+    made = mix_spans(table, count=4, rate=0.5, seed=0)
+    assert made.columns["text"].to_pylist() == mix_spans(table, count=4, rate=0.5, seed=0).columns["text"].to_pylist()
+    for place, text in zip(made.source.tolist(), made.columns["text"].to_pylist(), strict=True):
+        own, words = set(texts[place].split()), set(text.split())
+        assert words & own, "half of it stays"
+        assert text not in texts
+    words = pa.chunked_array([pa.array([["a", "b"], ["c", "d"]])])
+    lists = mix_spans(Rows({"words": words}, np.zeros(2, np.int64), np.arange(2)), count=1, rate=0.5, seed=0)
+    assert [len(row) for row in lists.columns["words"].to_pylist()] == [2] * len(lists.source)
+    alone = table.take(np.array([0]))
+    assert not len(mix_spans(alone, count=4, rate=0.5, seed=0).source)

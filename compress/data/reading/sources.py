@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,17 +15,21 @@ from compress.data.reading import columns
 from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.frame import Frame
 from compress.data.reading.places import Source, open_source
-from compress.data.reading.unlabelled import join_unlabelled, read_unlabelled
+from compress.data.reading.pool import PoolRequest, select_rows
+from compress.data.reading.teacher_columns import TeacherColumns, TeacherReader, find_untaught, make_untaught
+from compress.data.reading.unlabelled import count_words, join_unlabelled, read_unlabelled
 from compress.data.tables import splits as splitting
 from compress.data.tables import table
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import Rows, Table, first_rows, format_count
 from compress.data.task import Choices, Task
 from compress.data.text import texts
-from compress.errors import UserError
+from compress.errors import UserError, printable
 from compress.storage.spill import spill
 
 ALL = ("train", "validation", "test")
+TAUGHT = ("train", "unlabelled")
+"""Splits that a student is trained on."""
 
 
 def open_table(
@@ -44,6 +49,8 @@ def open_table(
     limit: int | None = None,
     labelled_rows: int | None = None,
     unlabelled: str | None = None,
+    teacher: TeacherColumns | None = None,
+    pool: PoolRequest | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     bare: bool = False,
@@ -57,7 +64,9 @@ def open_table(
     the table takes.  expect_head: kind and problem of a model's head: among the tasks that the data could be for, one
     that it answers.  bad_tags: see `label_lists.read_tags`.  bad_rows: "refuse", or "drop" rows without text or label.
     limit: most rows of each split.  labelled_rows: training rows that keep their labels; the others become unlabelled
-    ones.  unlabelled: name of text without labels, whose rows join the unlabelled ones.  seed: of what is cut.
+    ones.  unlabelled: name of text without labels, whose rows join the unlabelled ones.  teacher: columns in
+    which a teacher labelled rows: train, unlabelled and that text.  pool: a large text
+    from which rows like the training rows are taken.  seed: of what is cut.
     settings: of the task, as a person chose them.  others: columns that no model reads and rows are told apart by;
     those that usually say where a row is from are always kept.
     bare: there may be no column of labels; then every row is an unlabelled one.  measured: a split that is enough where
@@ -89,6 +98,7 @@ def open_table(
     notes += read.notes
     if "label" in roles:
         kind.choose_metrics(read.names)  # refuses one that it is not judged by
+    reader = None if teacher is None else TeacherReader(teacher, kind, read.names)
     rows = {}
     for split, frame in source.frames.items():
         if split in read.hidden:
@@ -96,14 +106,15 @@ def open_table(
             continue
         labelled = read.numbers.get(split)
         rows[split] = _rows(
-            kind, frame, roles, labelled, read.names, f"{source.name}: {split}", bad_rows, notes, told_apart
-        )
+            kind, frame, roles, labelled, read.names, f"{source.name}: {split}", bad_rows, notes, told_apart,
+            reader if split in TAUGHT else None,
+        )  # fmt: skip
     if measured is not None and measured in rows and "train" not in rows:
         needed = (measured,)
     rows = splitting.complete(rows, needed, seed, source.name, notes)
     own = rows
     if unlabelled is not None:
-        more = read_unlabelled(unlabelled, kind, roles, read.names, notes)
+        more = read_unlabelled(unlabelled, kind, roles, read.names, notes, reader)
         notes.append(f"unlabelled: {format_count(len(more))} of {unlabelled}")
         rows = {**rows, "unlabelled": join_unlabelled(kind, [*_given(rows, "unlabelled"), more], read.names)}
     texts.note_oddities(rows, notes)
@@ -118,10 +129,52 @@ def open_table(
         notes.append(
             f"{labelled_rows:,} training rows keep their labels; {len(rows['unlabelled']):,} rows are unlabelled"
         )
+    if pool is not None:
+        if reader is not None:
+            why = "no teacher labels its rows"
+            raise UserError("--pool is not supported with teacher columns", where="--pool", why=why, do="remove one")
+        more = select_rows(pool, kind, rows, read.names, notes)
+        rows = {**rows, "unlabelled": join_unlabelled(kind, [*_given(rows, "unlabelled"), more], read.names)}
+    if reader is not None:
+        rows = _fill_in(reader, rows, source.name, notes)
     digest = table.fingerprint(rows, kind.kind, read.names)
     source_digest = digest if rows is own else table.fingerprint(own, kind.kind, read.names)
     chosen = kind.settings_of(rows.get("train"), settings or {})
     return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen, source_digest)
+
+
+def _fill_in(reader: TeacherReader, rows: Mapping[str, Rows], where: str, notes: list[str]) -> dict[str, Rows]:
+    """The splits that are trained on, each row with what the teacher said of it, or else with its own label; rows
+    without labels of which the teacher said nothing are left out."""
+    made, said = dict(rows), {}
+    for split in [s for s in TAUGHT if s in rows]:
+        part = rows[split]
+        if part.taught is None:
+            part = replace(part, taught=make_untaught(part.labels, reader.outputs))
+        else:
+            said[split] = part.taught, part.labels
+        assert part.taught is not None
+        taught, own = reader.fill_in(part.taught, part.labels)
+        if own:
+            notes.append(f"{split}: {format_count(own)} without teacher values; their own labels are used")
+        lost = find_untaught(taught)
+        if lost.all():
+            notes.append(f"{split}: no row has teacher values, so it is not used")
+            del made[split]
+            continue
+        if lost.any():
+            notes.append(f"{split}: {format_count(int(lost.sum()))} without teacher values and labels left out")
+        part = replace(part, taught=taught)
+        made[split] = part.take(np.flatnonzero(~lost)) if lost.any() else part
+    if not said:
+        columns = ", ".join(reader.asked.names)
+        raise UserError(
+            f"teacher column '{printable(columns, 80)}' not found", where=where,
+            why="neither the training rows nor the unlabelled ones have it", do="name a column of the data, or of "
+            "--unlabelled",
+        )  # fmt: skip
+    notes += reader.describe(said)
+    return made
 
 
 def _given(rows: Mapping[str, Rows], split: str) -> list[Rows]:
@@ -182,6 +235,7 @@ def _rows(
     bad_rows: str,
     notes: list[str],
     others: Sequence[str] = (),
+    reader: TeacherReader | None = None,
 ) -> Rows:
     """One split with its texts and labels; rows that lack either are refused or dropped."""
     if bad_rows not in ("refuse", "drop"):
@@ -194,7 +248,8 @@ def _rows(
     found = task.make_missing_labels(made, frame.rows, names) if labels is None else labels
     apart = {name: frame.columns[name] for name in others if name in frame.columns}
     found = spill(found) if isinstance(found, np.ndarray) else found
-    rows = Rows(made, found, spill(np.arange(1, frame.rows + 1, dtype=np.int64)), apart)
+    taught = None if reader is None else reader.read(frame, where, count_words(made))
+    rows = Rows(made, found, spill(np.arange(1, frame.rows + 1, dtype=np.int64)), apart, taught)
     if labels is not None:
         bad |= {(what, roles["label"]): at for what, at in task.misfits(rows).items()}
     for (what, column), at in bad.items():

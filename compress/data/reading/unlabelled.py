@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from compress.data.batches.ragged import LabelArray, Ragged
 from compress.data.reading import columns, files, hub, places
 from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.frame import Frame, FrameBuilder
 from compress.data.reading.names import make_unknown_error
+from compress.data.reading.teacher_columns import TeacherReader, make_untaught
 from compress.data.reading.text_files import lines
 from compress.data.tables.table import Rows, first_rows, format_count
 from compress.data.task import Task
 from compress.errors import UserError, printable
-from compress.storage.spill import spill
+from compress.storage.spill import concatenate, spill
 
 PREFERRED = ("unlabelled", "train")
 """Splits of a source that are read, the first that is there; validation and test rows are never trained on."""
 
 
 def read_unlabelled(
-    name: str, task: Task, roles: Mapping[str, str], label_names: Sequence[str], notes: list[str]
+    name: str,
+    task: Task,
+    roles: Mapping[str, str],
+    label_names: Sequence[str],
+    notes: list[str],
+    teacher: TeacherReader | None = None,
 ) -> Rows:
     """All rows of `name` without labels, in the columns that the labelled data has.
 
     roles: role → column of the labelled data; where the text has other columns, they are inferred.  Rows without text
-    are left out and counted in `notes`, and so is a column of labels.
+    are left out and counted in `notes`, and so is a column of labels.  teacher: reads the columns in which a teacher
+    labelled them.
     Raises UserError for what is no text, for a pair of which one text is missing, and where no row is left.
     """
     wanted = [role for role in roles if role != "label"]
     parts: list[dict[str, pa.ChunkedArray]] = []
+    taught: list[tuple[LabelArray | None, np.ndarray]] = []
     count, empty, unread = 0, [], set()
     for where, frame in _frames(name, notes):
         chosen = _columns(frame, task, roles, wanted, where, notes)
@@ -41,6 +52,9 @@ def read_unlabelled(
         read = {role: task.read_plain_text(role, frame.columns[chosen[role]], where) for role in wanted}
         lost = np.logical_or.reduce([missing | _is_blank(values) for values, missing in read.values()])
         empty += (np.flatnonzero(lost)[:3] + 1 + count).tolist() if len(empty) < 3 else []
+        if teacher is not None:
+            said = teacher.read(frame, where, count_words({role: values for role, (values, _) in read.items()}))
+            taught.append((said, np.flatnonzero(~lost)))
         kept = pa.array(~lost) if lost.any() else None
         parts.append({r: values if kept is None else values.filter(kept) for r, (values, _) in read.items()})
         count += frame.rows
@@ -56,16 +70,47 @@ def read_unlabelled(
         raise UserError("no row has text", where=name)
     labels = task.make_missing_labels(made, rows, label_names)
     labels = spill(labels) if isinstance(labels, np.ndarray) else labels
-    return Rows(made, labels, spill(np.arange(1, rows + 1, dtype=np.int64)))
+    found = Rows(made, labels, spill(np.arange(1, rows + 1, dtype=np.int64)))
+    if all(said is None for said, _ in taught):
+        return found
+    assert teacher is not None
+    sizes = np.cumsum([0, *(len(kept) for _, kept in taught)])
+    own = [labels[np.arange(a, b)] for a, b in pairwise(sizes)]
+    chosen = [make_untaught(o, teacher.outputs) if s is None else s[k] for (s, k), o in zip(taught, own, strict=True)]
+    return replace(found, taught=_concatenate(chosen))
+
+
+def count_words(columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray | None:
+    """(N,) int64 words of each row; None for plain text."""
+    words = columns.get("words")
+    if words is None:
+        return None
+    sizes = [np.asarray(chunk.value_lengths().fill_null(0), dtype=np.int64) for chunk in words.chunks]
+    return np.concatenate([np.zeros(0, np.int64), *sizes])
+
+
+def _concatenate(parts: Sequence[LabelArray]) -> LabelArray:
+    """Rows end to end."""
+    if isinstance(parts[0], Ragged):
+        lists = [part for part in parts if isinstance(part, Ragged)]
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in lists]))])
+        return Ragged(concatenate([part.values for part in lists]), offsets)
+    return concatenate([part for part in parts if isinstance(part, np.ndarray)])
 
 
 def join_unlabelled(task: Task, parts: Sequence[Rows], label_names: Sequence[str]) -> Rows:
-    """Several sets of rows as one, without the labels that they may have."""
+    """Several sets of rows as one, without the labels that they may have, and with what a teacher said of them."""
     if len(parts) == 1 and task.find_unlabelled(parts[0].labels).all():
         return parts[0]
     made = {role: pa.chunked_array([c for r in parts for c in r.columns[role].chunks]) for role in parts[0].columns}
     numbers = np.concatenate([r.numbers for r in parts])
-    return Rows(made, task.make_missing_labels(made, len(numbers), label_names), numbers)
+    labels, taught = task.make_missing_labels(made, len(numbers), label_names), None
+    if any(part.taught is not None for part in parts):
+        some = next(part.taught for part in parts if part.taught is not None)
+        outputs = (some.values if isinstance(some, Ragged) else some).shape[1]
+        said = [make_untaught(part.labels, outputs) if part.taught is None else part.taught for part in parts]
+        taught = _concatenate(said)
+    return Rows(made, labels, numbers, taught=taught)
 
 
 def _frames(name: str, notes: list[str]) -> Iterator[tuple[str, Frame]]:

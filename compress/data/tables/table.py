@@ -27,13 +27,14 @@ class Rows:
     labels: one a row, as the task holds them: classes (N,) int64, scores (N,) float32, several labels (N, C) float32 of
     0 and 1, tags a `Ragged` of int64 as long as the words; UNLABELLED or NaN where there is none.
     numbers: (N,) int64, 1-based row numbers in the source.  others: name → a column that no model reads, by which rows
-    are told apart.
+    are told apart.  taught: what a teacher said of each row, as logits: (N, C) float32, of tags a `Ragged` (W, C).
     """
 
     columns: Mapping[str, pa.ChunkedArray]
     labels: LabelArray
     numbers: np.ndarray
     others: Mapping[str, pa.ChunkedArray | list[Any]] = field(default_factory=dict)
+    taught: LabelArray | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -67,8 +68,12 @@ class Rows:
             name: [column[i] for i in indices] if isinstance(column, list) else take_values(column, indices)
             for name, column in self.others.items()
         }
-        labels = take(self.labels, indices) if isinstance(self.labels, np.ndarray) else self.labels[indices]
-        return Rows(columns, labels, take(self.numbers, indices), others)
+        taught = None if self.taught is None else _take_labels(self.taught, indices)
+        return Rows(columns, _take_labels(self.labels, indices), take(self.numbers, indices), others, taught)
+
+
+def _take_labels(labels: LabelArray, indices: np.ndarray) -> LabelArray:
+    return take(labels, indices) if isinstance(labels, np.ndarray) else labels[indices]
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,8 @@ def fingerprint(splits: Mapping[str, Rows], task: str, label_names: Sequence[str
                     digest.update(len(data).to_bytes(8, "little"))  # so that no two lists of texts run together alike
                     digest.update(data)
         for data in content(rows.labels):
+            digest.update(data)
+        for data in () if rows.taught is None else content(rows.taught):
             digest.update(data)
     return digest.hexdigest()
 

@@ -122,6 +122,16 @@ class Task(task.Task):
         texts, places = [text for text, _ in lines], [at for _, at in lines]
         return _encoded(tokenizer, texts, places, rows.labels, rows.numbers, max_length)
 
+    def encode_taught(self, examples: Examples, rows: Rows) -> np.ndarray:
+        """(T, C) logits at the first piece of each word, 0 elsewhere."""
+        assert isinstance(rows.taught, Ragged)
+        assert examples.words is not None
+        at, taught = np.flatnonzero(examples.words >= 0), rows.taught
+        owners = np.repeat(examples.numbers, examples.lengths)[at]
+        made = np.zeros((len(examples.ids), taught.values.shape[1]), np.float32)
+        made[at] = taught.values[taught.offsets[:-1][owners] + examples.words[at]]
+        return made
+
     def encode_texts(
         self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
     ) -> Examples:

@@ -130,6 +130,58 @@ def copies(rows: Rows, candidates: Iterator[Sequence[Sequence[str]]], *, count: 
     return Copies(columns, taken, words, replaced)
 
 
+def mix_spans(rows: Rows, *, count: int, rate: float, seed: int) -> Copies:
+    """`count` copies of each row in which a span of words is one of another row: `rate` of the words, at least one.
+
+    Each text is mixed with the same text of the other row. The draws of a row depend on the seed and on its place.
+    """
+    roles = [role for role, column in rows.columns.items() if _holds_words(role, column)]
+    texts = {role: list(_values(rows.columns[role])) for role in roles}
+    made: dict[str, list] = {role: [] for role in roles}
+    source: list[int] = []
+    words = replaced = 0
+    for place in range(len(rows) if len(rows) > 1 else 0):
+        random = stream("mixing", seed, place)
+        seen = {_key([texts[role][place] for role in roles])}
+        for other in random.integers(len(rows) - 1, size=count).tolist():
+            other += other >= place
+            new = []
+            for role in roles:
+                text, there, taken = _mix(texts[role][place], texts[role][other], rate, random)
+                new.append(text)
+                words, replaced = words + there, replaced + taken
+            if _key(new) in seen:
+                continue
+            seen.add(_key(new))
+            source.append(place)
+            for role, value in zip(roles, new, strict=True):
+                made[role].append(value)
+    taken_rows = np.array(source, dtype=np.int64)
+    columns = {
+        role: pa.chunked_array([pa.array(made[role], column.type)])
+        if role in made
+        else column.take(pa.array(taken_rows))
+        for role, column in rows.columns.items()
+    }
+    return Copies(columns, taken_rows, words, replaced)
+
+
+def _mix(
+    ours: str | Sequence[str], theirs: str | Sequence[str], rate: float, random: np.random.Generator
+) -> tuple[str | list[str], int, int]:
+    """(the text with a span of the other one, its words, how many of them were replaced)."""
+    a, b = (locate_words(t) if isinstance(t, str) else [(i, i + 1) for i in range(len(t))] for t in (ours, theirs))
+    size = min(max(1, round(rate * len(a))), len(a), len(b))
+    at, of = (int(random.integers(max(1, len(places) - size + 1))) for places in (a, b))
+    if not size:
+        return (ours if isinstance(ours, str) else list(ours)), len(a), 0
+    start, end = a[at][0], a[at + size - 1][1]
+    span = theirs[b[of][0] : b[of + size - 1][1]]
+    if isinstance(ours, str):
+        return f"{ours[:start]}{span}{ours[end:]}", len(a), size
+    return [*ours[:start], *span, *ours[end:]], len(a), size
+
+
 def _pick(options: Sequence[str], draw: float) -> str:
     return options[int(draw * len(options))]
 

@@ -59,7 +59,7 @@ class Case:
         refuse_global_projections(info.config, "fitting it", str(source))
         refuse_sparse(info.config, "fitting it", str(source))
         recipe, table = open_labelled(info, options, console, bare=True)
-        if wanted.train == "none" and recipe.data is not None and recipe.data.unlabelled is not None:
+        if wanted.train == "none" and recipe.data is not None and recipe.data.adds_text:
             do = "add --train recover, or remove --unlabelled"
             raise UserError("has no effect without --train: nothing is trained", where="--unlabelled", do=do)
         assert recipe.data is not None

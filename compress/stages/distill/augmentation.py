@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compress.data.tables.table import Rows, Table, format_count
 from compress.data.tasks import task_of
-from compress.data.text.rewording import Passage, copies, passages
+from compress.data.text.rewording import Passage, copies, mix_spans, passages
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import prepare
 from compress.errors import UserError
@@ -22,8 +22,11 @@ from compress.stages.shared.stage import StageContext, task_max_length
 WHERE = "augmentation.model"
 
 
-def model_folder(spec: AugmentationSpec, teacher: Path | None, general: Path | None) -> Path:
-    """Whose words replace others. Raises UserError when it has no masked-LM head and one is needed."""
+def model_folder(spec: AugmentationSpec, teacher: Path | None, general: Path | None) -> Path | None:
+    """Whose words replace others; None where no model is needed. Raises UserError when a masked-LM head is needed and
+    it has none."""
+    if spec.method == "mix":
+        return None
     if spec.model is not None:
         folder = resolve(spec.model)
     else:
@@ -44,15 +47,19 @@ def no_masked_lm(name: str) -> UserError:
     )
 
 
-def augment_rows(spec: AugmentationSpec, table: Table, context: StageContext, folder: Path) -> Rows:
+def augment_rows(spec: AugmentationSpec, table: Table, context: StageContext, folder: Path | None) -> Rows:
     """Copies of the table's training rows, labelled as the spec says; told in a line.
 
     folder: of the model that gives the words. Raises UserError when no word of these texts can be replaced, Stopped
     when a signal asked for it.
     """
     rows = table.split("train")
-    found = list(passages(rows))
-    made = copies(rows, _candidates(spec, context, folder, found), count=spec.copies, rate=spec.rate, seed=context.seed)
+    how = {"count": spec.copies, "rate": spec.rate, "seed": context.seed}
+    if folder is None:
+        made = mix_spans(rows, **how)
+    else:
+        found = list(passages(rows))
+        made = copies(rows, _candidates(spec, context, folder, found), **how)
     if not len(made.source):
         raise UserError(
             "no copy differs from its text",
@@ -60,10 +67,10 @@ def augment_rows(spec: AugmentationSpec, table: Table, context: StageContext, fo
             why=f"{made.replaced:,} of {made.words:,} words were selected",
             do="raise copies and rate, or remove the augmentation",
         )
-    share = made.replaced / max(1, made.words)
+    share, by = made.replaced / max(1, made.words), spec.method if folder is None else f"{spec.method}, {folder.name}"
     context.say(
         f"augmentation: {len(made.source):,} copies of {format_count(len(rows), 'text')}, {share:.0%} of the "
-        f"replaceable words replaced ({spec.method}, {folder.name})"
+        f"replaceable words replaced ({by})"
     )
     if spec.keep_labels:
         return made.rows(rows, rows.labels[made.source])

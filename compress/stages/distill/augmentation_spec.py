@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from compress.contracts import Frozen
 
@@ -13,10 +13,10 @@ class AugmentationSpec(Frozen):
     """Data augmentation: copies of the labelled training texts with some words replaced, labelled by the teacher
     (TinyBERT, arXiv 1909.10351)."""
 
-    method: Literal["masked-lm", "neighbours"] = "masked-lm"
+    method: Literal["masked-lm", "neighbours", "mix"] = "masked-lm"
     """Source of replacement words. masked-lm: predictions of a masked language model, one masked word at a time; a
     word of several tokens is replaced by its nearest neighbours.  neighbours: the nearest words in a model's embedding
-    table, no masked-LM head needed."""
+    table, no masked-LM head needed.  mix: no single words, but a span of another training row, no model needed."""
     model: Annotated[str, Field(min_length=1)] | None = None
     """Model whose masked-LM head or embedding table is used. Default: the general teacher; for neighbours, the
     teacher."""
@@ -27,4 +27,11 @@ class AugmentationSpec(Frozen):
     candidates: int = Field(default=15, gt=0, le=1000)
     """Number of replacement candidates for each word, drawn with equal probability."""
     keep_labels: bool = False
-    """Also give each copy the label of its original. false: only the teacher labels copies."""
+    """Also give each copy the label of its original. false: only the teacher labels copies. Not with mix."""
+
+    @model_validator(mode="after")
+    def _labels(self) -> AugmentationSpec:
+        if self.method == "mix" and (self.keep_labels or self.model is not None):
+            name, why = ("keep_labels", "changes what a text says") if self.keep_labels else ("model", "needs no model")
+            raise ValueError(f"method: mix {why}; remove {name}")
+        return self

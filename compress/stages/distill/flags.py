@@ -52,6 +52,23 @@ TABLE = Table(
             "read them.", metavar="FOLDER",
         ),
         Flag(
+            "--augment", "augmentation.method", "Data augmentation: copies of the training texts that the teacher "
+            "labels. masked-lm, neighbours: with words replaced; mix: with spans of other training texts.",
+            choices=("masked-lm", "neighbours", "mix"),
+        ),
+        Flag(
+            "--augment-model", "augmentation.model", "Pretrained encoder that proposes the words of --augment.",
+            kind="model",
+        ),
+        Flag(
+            "--augment-copies", "augmentation.copies", "Copies of each text with --augment (default: 5).", kind="int",
+            low=1, high=100,
+        ),
+        Flag(
+            "--plan-data", "", "Print the training rows that each source would add, with examples; train nothing.",
+            "output", "switch",
+        ),
+        Flag(
             "--no-control", "control", "Skip the control: the same student trained on hard labels only.",
             kind="switch", constant=False,
         ),

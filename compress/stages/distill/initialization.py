@@ -6,20 +6,21 @@ Random weights come only where a recipe asks for them, or where nothing fits, an
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from compress.contracts import Batch
 from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
-from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.shapes import resize_config
 from compress.encoder.config.sparsity import dense, is_sparse
 from compress.encoder.infer.statistics import collect
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.narrow import check_narrowable, check_narrower, narrow
 from compress.encoder.reshape.students import take_layers
+from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderInfo, LoadedModel, load_model
 from compress.modelfolder.resolve import resolve
@@ -32,6 +33,14 @@ SAMPLE_TOKENS = 4096  # of one batch
 
 Sample = Callable[[], Iterable[Batch]]
 """Real input as the student's tokenizer cuts it, the same in every stage that is born alike."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a head answers. names: of the labels."""
+
+    head: HeadConfig
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -61,26 +70,47 @@ class Origin:
         return {} if self.folder is None else {"start": self.folder}
 
 
-def origin(how: StudentSpec | None, context: StageContext, teacher: LoadedModel, head: str | None) -> Origin:
-    """Open what the student starts from. head: the one that it will have, None for an encoder alone."""
+def origin(
+    how: StudentSpec | None,
+    context: StageContext,
+    teacher: LoadedModel | None,
+    head: str | None,
+    answers: Answers | None = None,
+) -> Origin:
+    """Open what the student starts from. head: the one that it will have, None for an encoder alone.  answers: of its
+    task head, where no model teaches.
+
+    Raises UserError where the layers of a teacher are needed and there is none."""
     if how is not None and how.model is None:
+        if teacher is None:
+            raise make_no_model_error()
         return Origin(teacher, how)
     if how is not None and how.model is not None:
         folder = resolve(how.model)
     else:
         folder = require_folder(context.model, "the student of a previous stage", "--model", "distill")
+    if teacher is not None and head is not None:
+        answers = Answers(teacher.heads[head], teacher.label_names)
     info = modelfolder.inspect(folder)
     fresh = None
-    if head is not None and not _answers_alike(info, teacher, head):
-        fresh = {head: info.new_head(teacher.heads[head])}
+    if answers is not None and head is not None and not _answers_alike(info, answers, head):
+        fresh = {head: info.new_head(answers.head)}
     kept = () if fresh or head is None else {head}
     made = load_model(folder, keep=kept, new_heads=fresh, seed=context.seed, device=context.device)
     if fresh and head is not None:
-        if how is None:
+        if how is None and teacher is not None:
             _take_head(made.model, teacher.model, head, context)
         else:
             context.say(f"the student's {head} head is randomly initialized: {folder} has no such head")
     return Origin(made, how, folder)
+
+
+def make_no_model_error() -> UserError:
+    """Where columns teach, there is no teacher whose layers a student could start from."""
+    return UserError(
+        "no model to initialize the student from", where="--student", why="the teacher is columns of the data",
+        do="add --student FOLDER (and --layers), or --teacher FOLDER",
+    )  # fmt: skip
 
 
 def initialize_student(source: Origin, context: StageContext, head: str | None, sample: Sample) -> Model:
@@ -158,12 +188,12 @@ def _shape(config: EncoderConfig) -> str:
     return f"{config.depth} layers x {config.hidden} ({told}{tables})"
 
 
-def _answers_alike(info: FolderInfo, teacher: LoadedModel, head: str) -> bool:
-    """Whether a checkpoint has this head, and a task head answers what the teacher's does."""
+def _answers_alike(info: FolderInfo, wanted: Answers, head: str) -> bool:
+    """Whether a checkpoint has this head, and a task head answers what is wanted."""
     if head not in info.heads or head != "task":
         return head in info.heads
-    ours, theirs = info.heads["task"], teacher.heads["task"]
-    return (ours.kind, ours.problem) == (theirs.kind, theirs.problem) and info.label_names == teacher.label_names
+    ours, theirs = info.heads["task"], wanted.head
+    return (ours.kind, ours.problem) == (theirs.kind, theirs.problem) and list(info.label_names) == list(wanted.names)
 
 
 def _take_head(student: Model, donor: Model, head: str, context: StageContext) -> None:

@@ -74,7 +74,8 @@ class Spec(StageSpec):
     validation of the model before training, the student and the control."""
     use_unlabelled: bool | Literal["auto"] = False
     """Also train on the data's unlabelled split, with teacher outputs only. true: the split is required.  auto: if
-    there is one.  Text that `data.unlabelled` names is used in any case, by all stages that distil on the task."""
+    there is one.  Text that `data.unlabelled` or `data.pool` names is used in any case, by all stages that distil on
+    the task."""
     augmentation: AugmentationSpec | None = None
     """Data augmentation: also train on copies of the training texts with replaced words."""
     noise: NoiseSpec | None = None

@@ -23,15 +23,18 @@ from compress.encoder.modules.model import Model
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import EnsembleTeacher, members_in_order
 from compress.modelfolder.folder import FolderMeta, LoadedModel, load_model
+from compress.modelfolder.resolve import resolve
 from compress.objectives._layers import Layerwise
 from compress.stages.distill import initialization, layers
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
 from compress.stages.distill.augmentation import augment_rows, model_folder, no_masked_lm
 from compress.stages.distill.cache.source import TeacherSetup, TeachingJob, set_up_teacher
+from compress.stages.distill.column_teacher import COLUMNS, ColumnTeacher, check_columns_suffice, head_of_table
 from compress.stages.distill.controls import list_controls
 from compress.stages.distill.diagnosis import diagnose_corpus, diagnose_task
 from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.spec import Spec
+from compress.stages.distill.teacher_facts import ask_about_labels, compare_with_labels
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows, check_comparable
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
@@ -46,6 +49,7 @@ from compress.stages.shared.stage import (
     describe_plan,
     describe_task_plan,
     folder_meta,
+    read_shape,
     require_folder,
     sample_batches,
     settle_plan,
@@ -68,6 +72,8 @@ class Stage:
     ) -> ModelShape | None:
         recipe, corpus = self.context.recipe, self.spec.level == "general"
         donor = general if corpus else teacher
+        if not corpus and donor is None and recipe.has_column_teacher:
+            donor = self._student_shape(start)
         where, block = ("corpus.max_length", recipe.corpus) if corpus else ("data.max_length", recipe.data)
         if donor is None or block is None:
             return None
@@ -89,6 +95,15 @@ class Stage:
             student = named or "the student of the previous stage"
             check_comparable(self.spec, self._built(), student, "the teacher of this stage")
         return made
+
+    def _student_shape(self, start: ModelShape | None) -> ModelShape:
+        """The shape that a student without a teacher model starts from. Raises UserError where there is none."""
+        named = None if self.spec.student is None else self.spec.student.model
+        if named is not None:
+            return read_shape(resolve(named))
+        if self.spec.student is not None or start is None:
+            raise initialization.make_no_model_error()
+        return start
 
     def _check_augmentation(self, general: ModelShape | None) -> None:
         """Raise UserError, before any stage has run, for a model that cannot say what else a word could be."""
@@ -199,21 +214,29 @@ class Stage:
 
     def _task(self) -> PreparedStage:
         c, spec = self.context, self.spec
-        folder = require_folder(c.teacher, "a teacher with a task head", "--teacher", "distill")
-        teacher = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
+        folder = c.teacher
+        if not c.recipe.has_column_teacher:
+            folder = require_folder(folder, "a teacher with a task head", "--teacher", "distill")
         table = c.table()
-        check_same_labels(teacher, table)
-        begun = initialization.origin(spec.student, c, teacher, "task")
-        alien = self._is_alien(begun, teacher)
+        by_columns = table.split("train").taught is not None
+        if by_columns:
+            check_columns_suffice(spec, self._built())
+        teacher = None if folder is None else load_model(folder, require={"task"}, keep={"task"}, device=c.device)
+        if teacher is not None:
+            check_same_labels(teacher, table)
+        begun = initialization.origin(spec.student, c, teacher, "task", head_of_table(table))
+        alien = teacher is not None and self._is_alien(begun, teacher)
         if alien:
             check_answers_rows(table, self._built(), str(begun.folder))
-        parents = begun.parents() | ({"teacher": folder} if c.ensemble is None else c.ensemble.parents())
+        parents = begun.parents()
+        if folder is not None:
+            parents |= {"teacher": folder} if c.ensemble is None else c.ensemble.parents()
         more = None
         if spec.augmentation is not None:
             source_of_words = model_folder(spec.augmentation, folder, c.general_teacher)
             more = augment_rows(spec.augmentation, table, c, source_of_words)
-            parents |= {"words of the augmentation": source_of_words}
-        reader = begun.donor if alien else teacher
+            parents |= {} if source_of_words is None else {"words of the augmentation": source_of_words}
+        reader = begun.donor if alien or teacher is None else teacher
         data = TaskData.encode(
             table, reader, c, plan=spec.training, unlabelled=self._uses_unlabelled(table), augmented=more,
             noise=spec.noise,
@@ -227,17 +250,28 @@ class Stage:
             student, spec, c, lambda: sample_batches(data.train, labelled, self._calibration_rows(), c)
         )
         student = set_dropout(student, spec.dropout)
-        objectives = self._objectives(student, teacher.model, source, begun.copied)
+        objectives = self._objectives(student, reader.model, source, begun.copied)
         both = None
-        if alien and spec.asks_teacher():
+        if alien and teacher is not None and not by_columns and spec.asks_teacher():
             both = TwoTokenizers(table, reader, teacher, objectives, c)
             paired = both.pair_rows(data.rows, data.train)
             both.tell(paired)
             source = PairedBatches(source, paired)
-        fingerprint = modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint
-        live = functools.cache(lambda precision: self._task_teacher(teacher, precision, aligned=both is not None))
-        length = task_max_length(c.recipe)
-        taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
+        if teacher is None or by_columns:
+            assert data.taught is not None
+            fingerprint, asked = COLUMNS, None
+            taught = TeacherSetup(ColumnTeacher(data.taught, data.train) if spec.asks_teacher() else None)
+            said = compare_with_labels(data.taught, data.train, labelled)
+        else:
+            assert folder is not None
+            fingerprint = modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint
+            live = functools.cache(lambda precision: self._task_teacher(teacher, precision, aligned=both is not None))
+            length = task_max_length(c.recipe)
+            taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
+            asked = taught.teacher if spec.cache is None else live(c.precision)
+            said = {}
+            if asked is not None and both is None and spec.checks != "off":
+                said = ask_about_labels(asked, data.train, labelled, c)
         tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
         prepared = PreparedStage(
             finish=lambda: StageOutput(
@@ -258,10 +292,9 @@ class Stage:
             params=self._params(student)
             | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()})
             | {f"rows.{name}": count for name, count in data.count_rows(table).items()},
-            rows=data.count_rows(table),
+            rows={**data.count_rows(table), **said},
             closing=tying.report_distances,
         )
-        asked = taught.teacher if spec.cache is None else live(c.precision)
         return diagnose_task(
             spec, c, prepared, table, reader, asked, None if both is None else both.build_teacher_batches
         )
@@ -269,7 +302,7 @@ class Stage:
     def _uses_unlabelled(self, table: Table) -> bool:
         """Whether rows without labels are trained on; without a teacher they say nothing."""
         data, wanted = self.context.recipe.data, self.spec.use_unlabelled
-        if wanted == "auto" or (data is not None and data.unlabelled is not None):
+        if wanted == "auto" or (data is not None and data.adds_text):
             return "unlabelled" in table.splits and self.spec.asks_teacher()
         return wanted
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -24,10 +24,12 @@ from compress.data.batches.examples import Examples, join
 from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.places import is_generated
+from compress.data.reading.pool import PoolRequest
 from compress.data.reading.sources import open_table
+from compress.data.reading.teacher_columns import TeacherColumns
 from compress.data.tables import groups
 from compress.data.tables.table import Rows, Table, format_count
-from compress.data.task import METRIC
+from compress.data.task import METRIC, Task
 from compress.data.tasks import for_head, task_of
 from compress.data.text import texts
 from compress.data.text.noise import EachEpoch, add_typos_to_rows
@@ -41,7 +43,7 @@ from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, Loaded
 from compress.modelfolder.resolve import model_name
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.recipe import Recipe
-from compress.storage.spill import pieces
+from compress.storage.spill import concatenate, pieces
 from compress.tracking import TrackedRun
 from compress.training.length import choose_length, fixed_length
 from compress.training.precision import autocast
@@ -61,6 +63,9 @@ FINDINGS = "findings.json"
 """What was found while a stage was trained, in its folder: a table as MLflow shows it."""
 LABELLED, TAUGHT = "labelled", "teacher_labelled"
 """Training rows that have a label of their own, and those that only the teacher labels."""
+TEACHER_RIGHT, TEACHER_CONFIDENT, TEACHER_NOISE = "teacher_right", "teacher_confident", "teacher_contradicts"
+"""Of the labelled training rows, shares: the teacher gives their label; its probability for any label is above 95 %;
+both above 95 % and another label, which is how many labels are wrong at least."""
 FINDING_COLUMNS = ("step", "check", "finding", "do")
 
 
@@ -129,7 +134,7 @@ class PreparedStage:
     plan: with a learning rate.  watched: further metrics that keep a training of automatic length going.
     opening: work before the first step, which may be long.  told: tells the run what `prepare` found.
     closing: (module, steps that its weights are of) → figures measured once, at the end.  diagnosis: what looks on.
-    rows: of a task: LABELLED and TAUGHT → how many rows of each are trained on.
+    rows: of a task: LABELLED and TAUGHT → how many rows of each are trained on, and shares such as TEACHER_RIGHT.
     """
 
     finish: Callable[[], StageOutput]
@@ -145,7 +150,7 @@ class PreparedStage:
     told: Callable[[TrackedRun], None] | None = None
     closing: Callable[[nn.Module, int], Mapping[str, float]] | None = None
     diagnosis: Diagnosis | None = None
-    rows: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[str, float] = field(default_factory=dict)
 
     def total_steps(self) -> int:
         """Optimizer steps from start to end, the most where the length is automatic."""
@@ -335,6 +340,10 @@ def open_table_of(
         limit=d.limit,
         labelled_rows=d.labelled_rows,
         unlabelled=d.unlabelled,
+        pool=None if d.pool is None else PoolRequest(d.pool, d.pool_rows),
+        teacher=None
+        if d.teacher_columns is None
+        else TeacherColumns(tuple(d.teacher_columns), d.teacher_values or "auto", d.teacher_noise or 0.0),
         settings={**_judged_by(model), **get_requested_settings(recipe)},
         others={**dict.fromkeys(others, "--slice"), **dict.fromkeys(compared, "group column")},
         bare=bare,
@@ -371,7 +380,8 @@ class TaskData:
     for.
 
     mistyped: epoch → the same rows as `train` with that epoch's noise.  rows: what `train` was made of, in its order.
-    held_out: what `validation` was made of.
+    held_out: what `validation` was made of.  taught: the logits of teacher columns, (N, C) of the rows of `train`, or
+    (T, C) of its tokens where words are tagged; None without such columns.
     """
 
     train: Examples
@@ -380,6 +390,7 @@ class TaskData:
     mistyped: Callable[[int], Examples] | None = None
     rows: Sequence[Rows] = ()
     held_out: Rows | None = None
+    taught: np.ndarray | None = None
 
     @classmethod
     def encode(
@@ -406,7 +417,10 @@ class TaskData:
         task = task_of(table.task, table.settings)
         sources = [table.split("train"), *([_unlabelled_rows(table, context)] if unlabelled else [])]
         sources += [] if augmented is None else [augmented]
-        parts = [task.encode(tokenizer, rows, max_length=length) for rows in sources]
+        found = [_encode(task, tokenizer, rows, length) for rows in sources]
+        parts = [part for part, _ in found]
+        said = [values for _, values in found if values is not None]
+        taught = concatenate(said) if len(said) == len(found) else None
         if unlabelled:
             _warn_of_unknown_tokens(tokenizer, parts[0], parts[1])
         train = join(*parts)
@@ -419,14 +433,14 @@ class TaskData:
         held_out = validation_rows(table, plan)
         validation = task.encode(tokenizer, held_out, max_length=length)
         if noise is None:
-            return cls(train, validation, tokenizer.vocabulary_sha, rows=sources, held_out=held_out)
+            return cls(train, validation, tokenizer.vocabulary_sha, rows=sources, held_out=held_out, taught=taught)
 
         def mistyped(epoch: int) -> Examples:
             random = stream("task-noise", context.seed, epoch)
             noisy = [add_typos_to_rows(rows, noise, random) for rows in sources]
             return join(*(task.encode(tokenizer, rows, max_length=length) for rows in noisy))
 
-        return cls(train, validation, tokenizer.vocabulary_sha, mistyped, sources, held_out)
+        return cls(train, validation, tokenizer.vocabulary_sha, mistyped, sources, held_out, taught)
 
     def count_rows(self, table: Table) -> dict[str, int]:
         """How many of the training rows have labels, and how many only the teacher's."""
@@ -441,6 +455,16 @@ class TaskData:
             return TaskBatches(self.train, plan.batch_rows, plan.max_tokens, seed)
         made = lambda epoch: TaskBatches(mistyped(epoch), plan.batch_rows, plan.max_tokens, seed)  # noqa: E731
         return EachEpoch(made, self.train.fingerprint)
+
+
+def _encode(task: Task, tokenizer: Tokenizer, rows: Rows, length: int) -> tuple[Examples, np.ndarray | None]:
+    """Rows with what teacher columns say of them, in the order of the rows or tokens."""
+    if rows.taught is None:
+        return task.encode(tokenizer, rows, max_length=length), None
+    # Numbers that no two rows share: rows of several files may.
+    part = task.encode(tokenizer, replace(rows, numbers=np.arange(len(rows), dtype=np.int64)), max_length=length)
+    taught = task.encode_taught(part, rows)
+    return replace(part, numbers=rows.numbers[part.numbers]), taught
 
 
 def _unlabelled_rows(table: Table, context: StageContext) -> Rows:

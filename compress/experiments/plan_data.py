@@ -1,0 +1,75 @@
+"""`compress distill --plan-data`: the rows that each source would add to the training, with examples; nothing is
+trained and no run folder is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.data.tables.table import Rows, Table
+from compress.errors import UserError, printable
+from compress.recipe import Recipe
+from compress.run import Run
+from compress.run.teachers import Teachers
+from compress.stages.distill.augmentation import augment_rows, model_folder
+from compress.stages.distill.augmentation_spec import AugmentationSpec
+
+EXAMPLES = 3
+WIDTH = 160  # characters of an example
+
+
+def plan_data(
+    recipe: Recipe, options: RunOptions, console: Console, *, verb: str, general_teacher: Path | None = None
+) -> None:
+    """Print the labelled rows, the unlabelled ones, and copies by the recipe's augmentation, or by spans of other rows
+    where it has none. A teacher recipe is run where the augmentation needs its model.
+
+    Raises UserError for what is wrong with the data, and for a recipe that does not train on labelled rows.
+    """
+    inputs = {} if general_teacher is None else {"general_teacher": general_teacher}
+    run = Run(recipe, options, console, verb, inputs)
+    place = next((i for i in run.selection.indices if getattr(run.selection.stage(i), "level", "") != "general"), None)
+    if place is None:
+        raise UserError("no stage trains on labelled rows", where="--plan-data", do="use recipe distilbert-task")
+    run.sources.open()
+    table = run.sources.table
+    parts = [_part("training rows with labels", len(table.split("train")), table.split("train"))]
+    if "unlabelled" in table.splits:
+        pool = table.split("unlabelled")
+        parts.append(_part("rows without labels", len(pool), pool))
+    asked: AugmentationSpec | None = getattr(run.selection.stage(place), "augmentation", None)
+    spec = asked or AugmentationSpec(method="mix")
+    rows = table.split("train")
+    few = rows.take(np.unique(np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(np.int64)))
+    part = dataclasses.replace(table, splits={**table.splits, "train": few})
+    title = f"copies by {spec.method}, at most {spec.copies} of each text" + ("" if asked else " (add --augment mix)")
+    parts.append(_part(title, spec.copies * len(rows), _augment(run, place, spec, part)))
+    for one in parts:
+        console.result(f"{one['source']}: {one['rows']:,}")
+        for text in one["examples"]:
+            console.result(f"  {text}")
+    console.document({"data": table.name, "sources": parts})
+
+
+def _augment(run: Run, place: int, spec: AugmentationSpec, table: Table) -> Rows:
+    """Copies of a few rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        if spec.method == "mix":
+            index = run.selection.stage(place)
+            context = run.contexts.of(index, Path(folder), run.contexts.get_start(), Teachers())
+            return augment_rows(spec, table, context, None)
+        context = run.workplace(place, Path(folder))
+        return augment_rows(spec, table, context, model_folder(spec, context.teacher, context.general_teacher))
+
+
+def _part(source: str, count: int, rows: Rows) -> dict[str, Any]:
+    places = np.unique(np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(np.int64))
+    found = [row for part in rows.take(places).contents() for row in part]
+    texts = [printable(" | ".join(text.replace("\x1e", " ") for text in row), WIDTH) for row in found]
+    return {"source": source, "rows": count, "examples": texts}

@@ -1,0 +1,110 @@
+"""Why distillation gained or not, by what was measured on this run, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compress.stages.shared.stage import LABELLED, TAUGHT, TEACHER_CONFIDENT, TEACHER_NOISE, TEACHER_RIGHT
+
+CHECK = "gain"
+"""The name of the finding."""
+SURE = 0.8
+"""Share of rows with a teacher probability above 95 % from which on its answers are taken for hard labels."""
+NOISY = 0.03
+"""Share of labels that the teacher contradicts with a probability above 95 % from which on they are called noisy."""
+
+
+@dataclass(frozen=True)
+class GainFacts:
+    """What a run measured. gain: of the student over its control, with its 95 % interval, in points.  teacher, control,
+    student: the main metric, of which the teacher's is None where columns teach.  rows: training rows: LABELLED,
+    TAUGHT, and figures of the teacher on the labelled ones, where they are known.  seen: rows of all steps.  test: rows
+    that were measured on.  metric: its name."""
+
+    gain: tuple[float, float, float]
+    teacher: float | None
+    control: float
+    rows: Mapping[str, float]
+    seen: int
+    test: int
+    metric: str
+
+
+def explain_gain(facts: GainFacts) -> tuple[str, str]:
+    """(the gain and its reason, what to change)."""
+    value, low, high = facts.gain
+    interval = f"{value:+.2f} points of {facts.metric} over the control [{low:+.2f}, {high:+.2f}]"
+    if low > 0:
+        return f"distillation gains {interval}: {_describe_gain(facts)}", _improve(facts)
+    what = "distillation loses" if high < 0 else "no measurable gain from the teacher:"
+    why, do = _find_reason(facts)
+    return f"{what} {interval}; {why}", do
+
+
+def _describe_gain(facts: GainFacts) -> str:
+    taught = int(facts.rows.get(TAUGHT, 0))
+    if taught:
+        labelled = int(facts.rows.get(LABELLED, 0))
+        return f"the student also learned from {taught:,} rows that only the teacher labels ({labelled:,} have labels)"
+    sure = facts.rows.get(TEACHER_CONFIDENT)
+    if sure is not None and sure < SURE:
+        return f"the teacher's probabilities say more than the labels; {_sureness(facts)}"
+    return "the student learned from the teacher's outputs on the labelled rows"
+
+
+def _improve(facts: GainFacts) -> str:
+    there = _there(facts)
+    if facts.seen < there:
+        return f"train longer for more: {facts.seen:,} of {there:,} rows were seen"
+    if not facts.rows.get(TAUGHT):
+        return "text without labels usually adds more: --unlabelled PATH or --pool CORPUS"
+    return "more text without labels may add more"
+
+
+def _find_reason(facts: GainFacts) -> tuple[str, str]:
+    """The first reason that holds, the most certain one first."""
+    there, taught = _there(facts), facts.rows.get(TAUGHT, 0)
+    if facts.teacher is not None and facts.teacher <= facts.control:
+        return (
+            f"the teacher is not better than the control: {100 * facts.teacher:.2f} against {100 * facts.control:.2f}",
+            "use a better teacher, several teachers, or a smaller student",
+        )
+    noise = facts.rows.get(TEACHER_NOISE, 0.0)
+    if noise >= NOISY:
+        return (
+            f"about {noise:.1%} of the labels look wrong: the teacher contradicts them with a probability above 95 %",
+            "lower the weight of hard_labels, and check these labels",
+        )
+    if facts.seen < there:
+        return (
+            f"the student saw {facts.seen:,} of {there:,} training rows",
+            "train longer: --epochs 1 or more, or --steps",
+        )
+    if not taught and facts.rows.get(TEACHER_CONFIDENT, 0.0) >= SURE:
+        return (
+            f"the teacher mostly repeats the labels: {_sureness(facts)}",
+            "add text without labels with --unlabelled or --pool, where its answers are new; or raise --temperature",
+        )
+    if not taught:
+        return (
+            "every training row has a label, so the teacher adds little",
+            "add text without labels with --unlabelled or --pool",
+        )
+    _, low, high = facts.gain
+    return (
+        f"{facts.test:,} test rows show differences from about {(high - low) / 2:.1f} points on",
+        "repeat with --seeds 3, measure on more rows, or add text without labels",
+    )
+
+
+def _sureness(facts: GainFacts) -> str:
+    right = facts.rows.get(TEACHER_RIGHT)
+    said = (
+        f"on {facts.rows.get(TEACHER_CONFIDENT, 0.0):.1%} of the labelled training rows its probability is above 95 %"
+    )
+    return said if right is None else f"it is right on {right:.1%} of the labelled training rows, and {said}"
+
+
+def _there(facts: GainFacts) -> int:
+    return int(facts.rows.get(LABELLED, 0) + facts.rows.get(TAUGHT, 0))
