@@ -353,6 +353,7 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         click.option(
             "--unlabelled-rows", type=int, metavar="N", help="Maximum number of unlabelled rows, drawn at random."
         ),
+        click.option(
             "--pool",
             type=DataName(),
             help="Large plain text from which the passages nearest to the training rows are taken as unlabelled rows.",
