@@ -178,7 +178,7 @@ def test_hidden_must_be_divisible_by_heads() -> None:
          "did you mean 'gelu'?"),
         ({"norm": 7}, "encoder.norm: unknown norm 7: known: post, pre"),
         ({"positions": "learnt"}, "encoder.positions: unknown positions 'learnt': known: learned, sinusoidal, "
-         "sinusoidal_start, rotary; did you mean 'learned'?"),
+         "sinusoidal_start, rotary, none; did you mean 'learned'?"),
         ({"layer_groups": (0, 1)}, "encoder.layer_groups: 2 entries for 3 layers"),
         ({"layer_groups": (0, 2, 1)}, "encoder.layer_groups: entry 1 is 2: groups are numbered 0, 1, 2.. as they "
          "appear; use 1"),
