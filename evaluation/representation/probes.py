@@ -60,7 +60,8 @@ def probe(
     right = _right(x, y, u, v, len(frequencies), decay)
     control = _right(x, controls[0], u, controls[1], len(frequencies), decay)
     baseline = float((v == int(frequencies.argmax())).mean())
-    return ProbeResult(*(share_interval(float(x.sum()), len(x)) for x in (right, control)), baseline)
+    ours, theirs = (share_interval(float(rows.sum()), len(rows)) for rows in (right, control))
+    return ProbeResult(ours, theirs, baseline)
 
 
 def _right(
