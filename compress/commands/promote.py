@@ -229,6 +229,7 @@ def _gap(model: str, gates: Gates, values: Mapping[str, float], context: Mapping
         raise UserError(
             "the gap between groups is unknown", where=f"--max-gap, {model}",
             why="fewer than two groups are large enough to compare", do="use more rows or a column with fewer values",
+            code=ExitCode.REFUSED,
         )  # fmt: skip
     value, low, high = (100 * values.get(f"{key}{end}", values[key]) for end in ("", "_low", "_high"))
     name = f"{'upper bound of the ' if gates.sure else ''}gap between groups by {context.get('group_column', 'group')}"

@@ -163,7 +163,7 @@ def tell(
         tags={"compress.robustness": disturbance},
         warn=console.warn,
     ) as run:
-        run.dataset(data["dataset"], table.fingerprint, source=table.name, context="evaluation")
+        run.dataset(data["dataset"], table.measured_fingerprint, source=table.name, context="evaluation")
         _log(run, curves, apart, data, folder)
         run.note(description(heads, rows, lines))
     console.result("")

@@ -10,6 +10,7 @@ from typing import Any
 
 from compress.console import Console
 from compress.contracts import Override, RunOptions
+from compress.data.reading.pool import count_default_rows
 from compress.errors import UserError
 from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
@@ -19,7 +20,8 @@ from compress.report.rows import description, title
 from compress.run import Run, input_folder
 from compress.run.folder import RUNS, resumable
 from compress.run.publish import best_control, gain
-from compress.stages.shared.stage import open_table_of
+from compress.run.results import TRAINED_ROWS
+from compress.stages.shared.stage import TAUGHT, open_table_of
 from compress.storage import atomic
 from compress.tracking import open_requested_run
 
@@ -86,6 +88,8 @@ def run_curve(
     given = {key: input_folder(key, path) for key, path in inputs.items()}
     table = open_table_of(recipe)
     train = len(table.split("train"))
+    if recipe.data is not None and recipe.data.pool is not None and recipe.data.pool_rows is None:
+        loaded = loaded.and_then(Override("data.pool_rows", count_default_rows(train), WHERE))
     text = len(table.splits["unlabelled"]) if "unlabelled" in table.splits else 0
     plan = [(n, u) for n in fit_sizes(grid.labelled, train) for u in fit_sizes(grid.unlabelled, text + train - n)]
     if options.dry_run:
@@ -105,7 +109,7 @@ def run_curve(
             first = not any(cell.labelled == labelled for cell in cells)
             folder = base / name
             one = dataclasses.replace(options, output=folder, resume=options.resume and folder.exists())
-            said = list_overrides(stages, len(recipe.stages) - 1, labelled, unlabelled, control=first)
+            said = list_overrides(stages, stages[-1], labelled, unlabelled, control=first)
             run = Run(loaded.and_then(*said).recipe, one, console, verb, given, parent=log.parent)
             with resumable(base):
                 report = run.go()
@@ -113,7 +117,8 @@ def run_curve(
                 raise UserError("this recipe measures nothing to compare", where=WHERE)
             student = next(m for m in report.measured if m.subject.role == "student")
             lines = gain(report.measured)
-            cells.append(Cell(labelled, unlabelled, student, best_control(report.measured), lines))
+            used = int(student.measurement.values.get(f"{TRAINED_ROWS}{TAUGHT}", 0))
+            cells.append(Cell(labelled, used, student, best_control(report.measured), lines))
         columns, rows = build_table(cells)
         lines = conclude(cells)
         console.table(f"{title(cells[0].student.metric or '')} x 100 by training rows", columns, rows)
@@ -130,7 +135,7 @@ def run_curve(
 
 def find_task_stages(recipe: Recipe) -> list[int]:
     """The stages that can learn from text without labels. Raises UserError where there is none, or no data."""
-    found = [i for i, stage in enumerate(recipe.stages) if getattr(stage, "level", None) == "task_specific"]
+    found = [i for i, stage in enumerate(recipe.stages) if stage.reads_unlabelled()]
     if not found or recipe.data is None:
         raise UserError(
             "the recipe has no task-specific distillation", where=WHERE, do="use one that has, such as distilbert-task"
@@ -142,7 +147,7 @@ def list_overrides(
     stages: Sequence[int], last: int, labelled: int, unlabelled: int, *, control: bool
 ) -> list[Override]:
     """What a recipe says for one pair of sizes."""
-    values: dict[str, Any] = {"data.labelled_rows": labelled, "data.unlabelled_rows": unlabelled or None}
+    values: dict[str, Any] = {"data.labelled_rows": labelled, "data.unlabelled_rows": unlabelled}
     values |= {f"stages.{index}.use_unlabelled": unlabelled > 0 for index in stages}
     if not control:
         values[f"stages.{last}.control"] = False

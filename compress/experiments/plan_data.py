@@ -40,9 +40,11 @@ def plan_data(
     run.sources.open()
     table = run.sources.table
     parts = [_part("training rows with labels", len(table.split("train")), table.split("train"))]
-    if "unlabelled" in table.splits:
-        pool = table.split("unlabelled")
-        parts.append(_part("rows without labels", len(pool), pool))
+    stage, data = run.selection.stage(place), run.selection.recipe.data
+    adds_text = data is not None and data.adds_text
+    if "unlabelled" in table.splits and (getattr(stage, "use_unlabelled", False) or adds_text):
+        pool, most = table.split("unlabelled"), None if data is None else data.unlabelled_rows
+        parts.append(_part("rows without labels", len(pool) if most is None else min(most, len(pool)), pool))
     asked: AugmentationSpec | None = getattr(run.selection.stage(place), "augmentation", None)
     spec = asked or AugmentationSpec(method="mix")
     rows = table.split("train")

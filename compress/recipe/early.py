@@ -64,4 +64,5 @@ def _errors_of(root: Value, path: Path, model: type[Frozen]) -> Iterator[UserErr
         try:
             model.model_validate(value.plain())
         except ValidationError as error:
-            yield explain(error, root, path)
+            if not any(problem["type"] == "missing" for problem in error.errors()):  # another flag may give that key
+                yield explain(error, root, path)

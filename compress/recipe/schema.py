@@ -73,8 +73,8 @@ class DataSpec(Frozen):
     unlabelled: Text | None = None
     """Text without labels, which the teacher labels: a file or folder (lines of text, jsonl, csv, parquet, arrow), or
     `hf:name[/config]`, with the text columns of the task. Its rows join the unlabelled split."""
-    unlabelled_rows: int | None = Field(default=None, gt=0, le=MOST)
-    """Maximum number of unlabelled rows to train on, drawn at random. Default: all rows."""
+    unlabelled_rows: int | None = Field(default=None, ge=0, le=MOST)
+    """Maximum number of unlabelled rows to train on, drawn at random. 0: none. Default: all rows."""
     pool: Text | None = None
     """Large plain text, named like a corpus, from which the passages nearest to the training rows are taken as rows
     without labels. For tasks on single texts."""
@@ -312,7 +312,10 @@ class Recipe(Frozen):
 
     def _unsaid_data(self) -> dict[str, Any]:
         """Keys of the data that came later than many a hash, where they have no value."""
-        unsaid = {name for name in LATER if self.data is not None and not getattr(self.data, name)}
+        if self.data is None:
+            return {}
+        values = {name: getattr(self.data, name) for name in LATER}
+        unsaid = {name for name, value in values.items() if value is None or value is False}
         return {"data": unsaid} if unsaid else {}
 
     def stage_hash(self, index: int) -> str:

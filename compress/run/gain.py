@@ -36,8 +36,8 @@ def explain_gain(facts: GainFacts) -> tuple[str, str]:
     value, low, high = facts.gain
     interval = f"{value:+.2f} points of {facts.metric} over the control [{low:+.2f}, {high:+.2f}]"
     if low > 0:
-        return f"distillation gains {interval}: {_describe_gain(facts)}", _improve(facts)
-    what = "distillation loses" if high < 0 else "no measurable gain from the teacher:"
+        return f"the student is better on these rows, {interval}: {_describe_gain(facts)}", _improve(facts)
+    what = "the student is worse on these rows," if high < 0 else "no measurable difference on these rows,"
     why, do = _find_reason(facts)
     return f"{what} {interval}; {why}", do
 

@@ -31,7 +31,7 @@ from compress.run.choice import Candidate, best_of, sentences
 from compress.run.deploy import deploy
 from compress.run.gain import CHECK, GainFacts, explain_gain
 from compress.run.journal import Journal
-from compress.run.publish import RESAMPLES, build_measurement_tags, log_measured
+from compress.run.publish import RESAMPLES, best_control, build_measurement_tags, log_measured
 from compress.run.results import TRAINED_ROWS, ChainState, RunReport, read_trained_rows
 from compress.run.selection import Selection
 from compress.run.sources import Sources
@@ -180,7 +180,9 @@ class StageMeasurer:
     def _tell_gain(self, log: TrackedRun, made: ChainState, measured: Sequence[MeasuredModel]) -> list[dict[str, Any]]:
         """A finding that says why the student is better than its control, or is not."""
         by_role = {m.subject.role: m for m in measured}
-        student, control, teacher = (by_role.get(role) for role in ("student", "control", "teacher"))
+        student, teacher, control = by_role.get("student"), by_role.get("teacher"), best_control(measured)
+        data = self.selection.recipe.data
+        by_columns = data is not None and data.teacher_columns is not None
         last, index = self.selection.last, self.selection.indices[-1]
         if student is None or control is None or not self.selection.whole or not last.trains():
             return []
@@ -191,7 +193,7 @@ class StageMeasurer:
         steps = 0 if made.last is None else made.last.steps
         facts = GainFacts(
             gain=(100 * d.value, 100 * d.low, 100 * d.high),
-            teacher=None if teacher is None or teacher.scored is None else teacher.scored.value(metric),
+            teacher=None if by_columns or teacher is None or teacher.scored is None else teacher.scored.value(metric),
             control=theirs.value(metric),
             rows={k.removeprefix(TRAINED_ROWS): v for k, v in read_trained_rows(self.stages.work(index)).items()},
             seen=steps * getattr(last, "training").batch_rows,  # noqa: B009 - of all stages that train

@@ -54,7 +54,7 @@ def test_sizes_fit_the_rows_that_are_there() -> None:
 
 def test_a_run_changes_the_numbers_of_rows_alone() -> None:
     said = {one.path: one.value for one in list_overrides([1], 1, 100, 0, control=True)}
-    assert said == {"data.labelled_rows": 100, "data.unlabelled_rows": None, "stages.1.use_unlabelled": False}
+    assert said == {"data.labelled_rows": 100, "data.unlabelled_rows": 0, "stages.1.use_unlabelled": False}
     said = {one.path: one.value for one in list_overrides([0, 1], 1, 100, 50, control=False)}
     assert said == {
         "data.labelled_rows": 100, "data.unlabelled_rows": 50, "stages.0.use_unlabelled": True,

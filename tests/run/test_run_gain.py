@@ -32,14 +32,16 @@ def with_rows(**rows: float) -> GainFacts:
 def test_no_gain_has_a_reason(facts: GainFacts, reason: str, do: str) -> None:
     text, advice = explain_gain(facts)
     assert text.startswith(
-        "no measurable gain from the teacher: +0.30 points of accuracy over the control [-0.50, +1.10]"
+        "no measurable difference on these rows, +0.30 points of accuracy over the control [-0.50, +1.10]"
     )
     assert reason in text
     assert do in advice
 
 
 def test_a_loss_is_called_one() -> None:
-    assert explain_gain(replace(FACTS, gain=(-2.0, -3.0, -1.0)))[0].startswith("distillation loses -2.00 points")
+    assert explain_gain(replace(FACTS, gain=(-2.0, -3.0, -1.0)))[0].startswith(
+        "the student is worse on these rows, -2.00 points"
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,8 @@ def test_a_loss_is_called_one() -> None:
 )
 def test_a_gain_has_one_too(facts: GainFacts, reason: str, do: str) -> None:
     text, advice = explain_gain(replace(facts, gain=(3.2, 2.0, 4.4)))
-    assert text.startswith("distillation gains +3.20 points of accuracy over the control [+2.00, +4.40]")
+    assert text.startswith(
+        "the student is better on these rows, +3.20 points of accuracy over the control [+2.00, +4.40]"
+    )
     assert reason in text
     assert do in advice

@@ -52,6 +52,11 @@ class PoolRequest:
     rows: int | None = None
 
 
+def count_default_rows(train: int) -> int:
+    """How many rows are taken for so many training rows, where no number is requested."""
+    return min(max(PER_ROW * train, LEAST), MOST)
+
+
 def select_rows(
     request: PoolRequest, task: Task, splits: Mapping[str, Rows], labels: Sequence[str], notes: list[str]
 ) -> Rows:
@@ -69,7 +74,7 @@ def select_rows(
         raise UserError(f"rows for {task.kind} cannot be taken from plain text", where="--pool", do="use --unlabelled")
     corpus = file_corpus.open_corpus(request.name)
     train = _texts(splits["train"])
-    wanted = request.rows or min(max(PER_ROW * len(train), LEAST), MOST)
+    wanted = request.rows or count_default_rows(len(train))
     lengths = [len(words_of(text)) for text in train]
     shortest, longest = int(np.quantile(lengths, 0.25)), math.ceil(LONGER * float(np.quantile(lengths, 0.95)))
 

@@ -138,7 +138,13 @@ def open_table(
     if reader is not None:
         rows = _fill_in(reader, rows, source.name, notes)
     digest = table.fingerprint(rows, kind.kind, read.names)
-    source_digest = digest if rows is own else table.fingerprint(own, kind.kind, read.names)
+    source_digest = (
+        digest
+        if rows is own
+        else table.fingerprint(
+            {split: replace(part, taught=None) for split, part in own.items()}, kind.kind, read.names
+        )
+    )
     chosen = kind.settings_of(rows.get("train"), settings or {})
     return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen, source_digest)
 

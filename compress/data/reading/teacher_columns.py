@@ -96,7 +96,7 @@ class TeacherReader:
         single = None not in numbers
         whole = all(isinstance(number, int) for number in numbers)
         self.split_columns = (
-            self.problem != "regression" and len(columns) == self.outputs > 1 and single
+            self.problem != "regression" and self.form != "labels" and len(columns) == self.outputs > 1 and single
             and (self.form in ("probabilities", "logits") or not whole)
         )  # fmt: skip
         if self.split_columns:

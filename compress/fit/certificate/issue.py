@@ -63,7 +63,7 @@ def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) 
     ]
     measured = measure(
         subjects, case.table.split("test"), task=case.table.task, dataset=f"{case.table.display_name}/test",
-        digest=case.table.fingerprint, max_length=case.max_length,
+        digest=case.table.measured_fingerprint, max_length=case.max_length,
         cost=CostPlan(batch=case.wanted.batch, length=case.length, repeats=20, seconds=4.0),
         settings=settings_for(case.recipe, case.table), device=case.options.device,
         held=case.table.splits.get("validation"), say=case.console.note,

@@ -170,5 +170,5 @@ def _measured(
     rows = table.split(split)
     examples = predictor.encode_rows(rows, max_length=recipe.data.max_length)
     scored = predictor.task.score(predictor.logits(examples), predictor.label_names, examples, rows)
-    checks.append(check_quality(found, table.fingerprint, scored.value(found["quality"]["metric"])))
+    checks.append(check_quality(found, table.measured_fingerprint, scored.value(found["quality"]["metric"])))
     return checks

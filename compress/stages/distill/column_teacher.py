@@ -41,8 +41,10 @@ class ColumnTeacher:
         return EncoderOutput(last_hidden=torch.zeros(batch.tokens, 0, device=device), logits=logits)
 
 
-def check_columns_suffice(spec: Spec, objectives: Mapping[str, tuple[float, nn.Module]]) -> None:
-    """Raise UserError for objectives that look inside a teacher, and for options that need one."""
+def check_columns_suffice(spec: Spec, objectives: Mapping[str, tuple[float, nn.Module]], *, tagged: bool) -> None:
+    """Raise UserError for objectives that look inside a teacher, and for options that need one.
+
+    tagged: the columns hold tags of tokens."""
     for name, (_, objective) in objectives.items():
         needs = getattr(objective, "teacher_needs")  # noqa: B009 - of every objective
         if needs is not None and needs != ONLY_LOGITS:
@@ -55,6 +57,11 @@ def check_columns_suffice(spec: Spec, objectives: Mapping[str, tuple[float, nn.M
         if value is not None:
             why = "no teacher labels the copies" if name == "augmentation" else "no model is run"
             raise UserError(f"{name} is not supported with teacher columns", where=name, why=why, do="remove it")
+    if tagged and spec.noise is not None:
+        raise UserError(
+            "noise is not supported with teacher columns of tags", where="noise",
+            why="typos change the tokens that the columns belong to", do="remove it",
+        )  # fmt: skip
 
 
 def head_of_table(table: Table) -> Answers:

@@ -13,6 +13,7 @@ from torch import nn
 from compress import registry
 from compress.contracts import Batch, BatchSource, Objective, Teacher, TrainingPlan
 from compress.data.batches.paired import PairedBatches
+from compress.data.batches.ragged import Ragged
 from compress.data.tables.table import Table
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.layer_maps import ModelPair
@@ -220,7 +221,7 @@ class Stage:
         table = c.table()
         by_columns = table.split("train").taught is not None
         if by_columns:
-            check_columns_suffice(spec, self._built())
+            check_columns_suffice(spec, self._built(), tagged=isinstance(table.split("train").taught, Ragged))
         teacher = None if folder is None else load_model(folder, require={"task"}, keep={"task"}, device=c.device)
         if teacher is not None:
             check_same_labels(teacher, table)
@@ -302,6 +303,8 @@ class Stage:
     def _uses_unlabelled(self, table: Table) -> bool:
         """Whether rows without labels are trained on; without a teacher they say nothing."""
         data, wanted = self.context.recipe.data, self.spec.use_unlabelled
+        if data is not None and data.unlabelled_rows == 0:
+            return False
         if wanted == "auto" or (data is not None and data.adds_text):
             return "unlabelled" in table.splits and self.spec.asks_teacher()
         return wanted
