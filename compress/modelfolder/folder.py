@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from compress.encoder.config.encoder import HEAD_NAMES, EncoderConfig, HeadConfig
+from compress.encoder.config.schemes import POOLER
 from compress.encoder.modules.layers import fill
 from compress.encoder.modules.masks import require_pattern
 from compress.encoder.modules.model import Model
@@ -123,12 +124,15 @@ def load_model(
         config = dataclasses.replace(config, dropout=dropout, attention_dropout=dropout)
         heads |= {"task": dataclasses.replace(heads["task"], dropout=dropout)} if "task" in heads else {}
     if config.pooler and "task" in fresh and not _read_pooler(heads):
-        config = dataclasses.replace(config, pooler=False)
+        rounded = config.quantization and config.quantization.without(frozenset({POOLER}))
+        config = dataclasses.replace(config, pooler=False, quantization=rounded)
         notes.append("the checkpoint's pooler was removed: no head uses it")
     notes += [f"new '{name}' head, initialized from seed {seed}" for name in fresh]
     left = [name for name in opened.description.heads if name not in kept and name not in fresh]
     notes += [f"the checkpoint's '{name}' head was removed" for name in left]
-    config = opened.family.adapt_encoder(config, heads)
+    described = opened.description
+    if opened.family.adapt_encoder(described.encoder, described.heads) == described.encoder:  # else its own file says
+        config = opened.family.adapt_encoder(config, heads)
     model = _build(config, heads, weights.read(opened.description, opened.stored), fresh, seed)
     require_pattern(model, str(opened.path))
     meta = opened.meta if "task" in kept else opened.meta.model_copy(update={"label_names": ()})

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import compress
-from compress.encoder.config.encoder import HeadConfig
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.masks import require_pattern, sparse_parts
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied
@@ -264,8 +264,14 @@ def _check_written(temp: Path, model: Model, files: Mapping[str, Mapping[str, Te
         described.encoder.quantization == model.config.quantization, "config.json describes different quantized modules"
     )
     for field in _WIRING:
-        ours, theirs = getattr(model.config, field), getattr(opened.description.encoder, field)
+        ours, theirs = (_wired(config, field) for config in (model.config, opened.description.encoder))
         _must(ours == theirs, f"{field} is {theirs} in config.json, not {ours}")
+
+
+def _wired(config: EncoderConfig, field: str) -> object:
+    """A field as far as it decides what is computed: positions that started as sinusoids are learned ones."""
+    value = getattr(config, field)
+    return "learned" if field == "positions" and value == "sinusoidal_start" else value
 
 
 def _must(holds: bool, otherwise: str) -> None:

@@ -67,7 +67,7 @@ def learned_fake_quantize(
     if clamp == "last":
         return numbers_of(clamp_codes(round_through(steps, scheme) + zero, scheme), scale, zero_point, scheme)
     low, high = scheme.lowest - zero, scheme.highest - zero
-    return round_through(torch.where(steps > low, torch.where(steps < high, steps, high), low), scheme) * wide
+    return round_through(torch.where(steps <= low, low, torch.where(steps >= high, high, steps)), scheme) * wide
 
 
 def round_scale(scale: Tensor, scheme: Scheme) -> Tensor:

@@ -48,7 +48,11 @@ class Family(roberta.Family):
     def adapt_encoder(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> EncoderConfig:
         if not config.global_projections:
             return config
-        return dataclasses.replace(config, global_tokens=_count_global_tokens(heads))
+        count, quantization = _count_global_tokens(heads), config.quantization
+        if not count and quantization is not None:  # what is kept and not used is not quantized
+            idle = frozenset(name for name, _ in quantization.modules if ".attention.globals." in name)
+            quantization = quantization.without(idle)
+        return dataclasses.replace(config, global_tokens=count, quantization=quantization)
 
     def read_heads(self, fields: Fields, shapes: Shapes) -> dict[str, HeadConfig]:
         named: Any = fields.values.get("architectures")
@@ -65,6 +69,10 @@ class Family(roberta.Family):
 
     # --- writing ----------------------------------------------------------------------------------------------
 
+    def adapt(self, head: HeadConfig, fields: Fields) -> HeadConfig:
+        """Longformer's config has no dropout for heads: they have the encoder's."""
+        return dataclasses.replace(super().adapt(head, fields), dropout=None)
+
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
         if config.windows is None or None in config.windows:
             return "some of its layers have full attention"
@@ -72,6 +80,9 @@ class Family(roberta.Family):
             return "its global tokens share the projections of the others"
         if config.global_tokens != _count_global_tokens(heads):
             return f"it has {config.global_tokens} global tokens"
+        task = heads.get("task")
+        if task is not None and task.dropout not in (None, config.dropout):
+            return "its task head has another dropout than its encoder"
         return super().objection(config, heads)
 
     def head_objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:

@@ -166,7 +166,7 @@ def _kept(config: EncoderConfig, keep: list[int]) -> dict[str, object]:
     """What of a config depends on which layers there are, as far as widths ask for it."""
     bases = None if config.rotary_bases is None else tuple(config.rotary_bases[i] for i in keep)
     shapes = tuple(config.layers[i] for i in keep)
-    free = {"windows": None, "global_tokens": 0, "layer_groups": None, "sharing": None}
+    free = {"windows": None, "global_tokens": 0, "layer_groups": None, "sharing": None, "global_projections": False}
     return {"layers": shapes, "rotary_bases": bases, **free}
 
 

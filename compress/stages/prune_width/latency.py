@@ -125,8 +125,8 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: Latenc
         vocabulary=config.pad_id + 8,
         layer_groups=None,
         sharing=None,
-        windows=None,
-        global_tokens=0,
+        windows=(1,) * rows if config.global_projections else None,  # the pattern is given at each call
+        global_tokens=config.global_tokens if config.global_projections else 0,
         first_norm=True,
         rotary_bases=None if config.rotary_bases is None else (config.rotary_bases[0],) * rows,
     )

@@ -16,6 +16,7 @@ from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.sharing import NORMS, PARTS, Sharing, renumber_groups
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import dense_weight
+from compress.encoder.reshape.cut import RELATIVE
 from compress.encoder.reshape.students import part_of_layer, rebuild_model
 from compress.errors import UserError
 from compress.stages.share.residuals import Factors, fit_residuals
@@ -138,7 +139,7 @@ def convert(
         if last.startswith("residual_"):
             assert first is not None
             return fitted(part, path[1], first)[1][layer][0 if last == "residual_up" else 1]
-        if first is None or (own_vectors and (last == "bias" or path[0] not in PARTS)):
+        if first is None or path[-1] == RELATIVE or (own_vectors and (last == "bias" or path[0] not in PARTS)):
             return getattr(module, last)
         if path[0] not in PARTS:  # a norm
             layers = [n for n, g in enumerate(sharing.groups(part)) if g == sharing.groups(part)[first]]
