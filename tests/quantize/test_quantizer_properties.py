@@ -12,7 +12,7 @@ from test_quantizers import PLACES, built
 from torch import Tensor
 
 from compress.contracts import Scheme
-from compress.quantizers._rounding import dequantize, expand_scale, fake_quantize
+from compress.quantizers._rounding import dequantize, expand_scale, fake_quantize, learned_fake_quantize
 
 EXAMPLES = settings(max_examples=15, deadline=None)
 """Each builds a quantizer and, of some, looks for the best range."""
@@ -106,3 +106,12 @@ def test_straight_through_with_a_fixed_step() -> None:
     assert torch.allclose(y.detach(), torch.tensor([-0.8, -0.3, 0.0, 0.5, 0.5, 0.7]))
     assert x.grad is not None
     assert x.grad.tolist() == [0, 1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("clamp", ["first", "last"])
+def test_a_number_that_is_none_stays_none(clamp: str) -> None:
+    """Training stops where weights or inputs are NaN: no code may stand in for them."""
+    scheme = Scheme(bits=8, lowest=-128, highest=127, per="tensor")
+    x = torch.tensor([float("nan"), 1.0])
+    found = learned_fake_quantize(x, torch.tensor(1.0), torch.tensor(0.0), scheme, clamp)  # type: ignore[arg-type]
+    assert found.isnan().tolist() == [True, False]
