@@ -34,12 +34,15 @@ _LEFT = ("manifest.json", "compress.json", INDEX)
 _COPY_LIMIT = 1 << 30
 _CHILD = f"""
 try:
-    import safetensors.torch, torch
+    import io, safetensors.torch, torch
 except ImportError as error:
     print(error)
     sys.exit({limited_child.NO_LIBRARY})
 torch.set_num_threads(1)
-torch.load(given["warm"], weights_only=True, map_location="cpu")
+warm = io.BytesIO()  # reading it imports all that torch reads with, before imports are over
+torch.save({{"a": torch.zeros(1)}}, warm)
+warm.seek(0)
+torch.load(warm, weights_only=True, map_location="cpu")
 limit_memory(1)
 sys.addaudithook(refuse)
 try:
@@ -168,9 +171,7 @@ def _read(paths: list[Path], folder: Path) -> dict[str, Any]:
         )
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / WEIGHTS
-        given = {
-            "files": [str(path.resolve()) for path in paths], "output": str(made), "warm": str(_warm(Path(scratch))),
-        }  # fmt: skip
+        given = {"files": [str(path.resolve()) for path in paths], "output": str(made)}
         done = limited_child.run(
             _CHILD, given, seconds=seconds, memory=memory, wait=_SLOW * seconds, written=2 * size + (1 << 20)
         )  # fmt: skip
@@ -186,12 +187,3 @@ def _read(paths: list[Path], folder: Path) -> dict[str, Any]:
     elif done.said == "memory" or done.code != limited_child.FAILED:
         why, code = f"it fails, or takes more than {human_bytes(memory)}", ExitCode.RESOURCES
     raise UserError("the pickled weights cannot be converted", where=where, why=why, code=code)
-
-
-def _warm(scratch: Path) -> Path:
-    """A file that makes torch import all it reads with, before the child is closed."""
-    import torch
-
-    path = scratch / "warm.bin"
-    torch.save({"a": torch.zeros(1)}, path)
-    return path

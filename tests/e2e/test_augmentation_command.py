@@ -166,7 +166,7 @@ BAD = {
     "method": (
         ("--set", "stages.0.augmentation={method: neighbors}"),
         "error: --set stages.0.augmentation={method: neighbors}: stages.0.augmentation.method: found the text "
-        "'neighbors', allowed: masked-lm, neighbours; did you mean 'neighbours'?",
+        "'neighbors', allowed: masked-lm, neighbours, mix; did you mean 'neighbours'?",
     ),
     "rate": (
         (*NEAR, "--set", "stages.0.augmentation.rate=0"),

@@ -49,7 +49,9 @@ def test_the_curve_is_told_alike_everywhere(taught: Path, compress: Cli) -> None
             logged = metrics[f"robustness/typos_{name}_{100 * point['rate']:g}pct"]
             assert logged == pytest.approx(value["value"], abs=1e-5)
     assert "robustness/typos_accuracy_lost_20pct_low" in metrics
-    assert metrics["robustness/typos_accuracy_difference_20pct_high"] == 0, "the same model"
+    ends = [metrics[f"robustness/typos_accuracy_difference_20pct_{end}"] for end in ("low", "high")]
+    assert ends[0] == pytest.approx(-ends[1]), "the same model"
+    assert ends[1] > 0, "no difference on a few rows is no certainty"
     assert run.data.params["against"] == "模型"
     assert {a.path for a in store(taught).list_artifacts(run.info.run_id)} >= {"robustness.json", "robustness.svg"}
 

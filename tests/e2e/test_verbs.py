@@ -393,9 +393,13 @@ def test_what_is_published_tells_no_folder_of_this_machine(taught: Path, compres
     """Models, their cards and the page of a comparison, made of data and models by absolute paths."""
     (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
     data, model = taught / "data", taught / PRETRAINED
+    done = compress(
+        "finetune", "--recipe", "./quick.yaml", "--model", model, "--data", data, "--output", taught / "runs/one"
+    )
+    assert done.code == 0, done.err
+    make_overconfident(Path("runs/one/model"), taught / "sure")
     for args in (
-        ("finetune", "--recipe", "./quick.yaml", "--model", model, "--data", data, "--output", taught / "runs/one"),
-        ("calibrate", "runs/one/model", "--data", data, "--output", "runs/two"),
+        ("calibrate", "runs/one/model", "--data", taught / "sure", "--output", "runs/two"),
         ("evaluate", "runs/two", "--data", data, "--robustness", "typos"),
         ("compare", "runs/one/model", "runs/two", "--data", data, "--html", "page.html"),
     ):
@@ -407,7 +411,7 @@ def test_what_is_published_tells_no_folder_of_this_machine(taught: Path, compres
     made = modelfolder.inspect("runs/two").meta
     assert made.data is not None
     assert made.data.name == "data"
-    assert "rows of data/" in made.notes[-1]
+    assert "rows of sure/" in made.notes[-1]
     first = modelfolder.inspect("runs/one/model").meta
     assert first.recipe is not None
     assert first.recipe.resolved["data"]["source"] == f"{taught.name}/data"
@@ -419,7 +423,6 @@ def test_evaluate_tells_which_rows_changed(taught: Path, compress: Cli) -> None:
     assert "predictions that differ from the parent" in done.out
     assert "parent's confidence:" in done.out
     assert "KL to parent, nats" in done.out
-    assert "after temperature scaling" in done.out
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data", "--json")
     groups = json.loads(done.out)["models"][1]["churn"]
     assert groups[0]["by"] == "all"
@@ -466,7 +469,8 @@ def test_long_texts_are_read_in_chunks(taught: Path, compress: Cli) -> None:
     assert done.code == 0, done.err
     done = compress("predict", "runs/chunks/model", *TEXTS, "--json")
     assert (done.code, len(done.out.splitlines())) == (0, 3), done.err
-    done = compress("calibrate", "runs/chunks/model", "--data", "data", "--output", "runs/calibrated")
+    make_overconfident(Path("runs/chunks/model"), Path("sure"))
+    done = compress("calibrate", "runs/chunks/model", "--data", "sure", "--output", "runs/calibrated")
     assert done.code == 0, done.err
     kept = modelfolder.inspect("runs/calibrated").meta.task_settings
     assert kept["long_text"] == "chunk"

@@ -47,7 +47,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     monkeypatch.setattr(cases, "resolve", lambda name, *_: Path(name))
     monkeypatch.setattr(cases.modelfolder, "inspect", inspect)
     monkeypatch.setattr(cases.modelfolder, "load_model", lambda *_, **__: None)
-    for check in ("refuse_quantized", "refuse_low_rank", "refuse_sparse", "check_same_labels"):
+    for check in (
+        "refuse_quantized", "refuse_low_rank", "refuse_sparse", "refuse_global_projections", "check_same_labels",
+    ):  # fmt: skip
         monkeypatch.setattr(cases, check, lambda *_: None)
     monkeypatch.setattr(cases, "get_requested_settings", lambda _: {})
     monkeypatch.setattr(cases, "open_labelled", lambda *_, **__: (data(), table("data")))

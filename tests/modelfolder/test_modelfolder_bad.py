@@ -97,7 +97,7 @@ def refused(folder: Path, *parts: str, code: ExitCode = ExitCode.INPUT) -> str:
 
 CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"model_type": 3}, ["model_type is not a name", "known: albert, bert, "]),
-    ({"model_type": "bart"}, ["unknown model_type 'bart'", "known: albert, bert, ", "did you mean 'bert'?"]),
+    ({"model_type": "bart"}, ["unknown model_type 'bart'", "known: albert, bert, "]),
     ({"model_type": "gpt2"}, ["unknown model_type 'gpt2'", "known: albert, bert, "]),
     ({"model_type": "bert\x1b[31m\n"}, ["unknown model_type 'bert\\x1b[31m\\n'"]),
     ({"hidden_size": ...}, ["hidden_size is missing", "1..65536"]),
@@ -356,25 +356,12 @@ def test_pickles_are_never_opened(
             UserError, match="pickle files are not supported because loading one can run code"
         ) as caught:
             load_model(place)
-        assert "convert it in a sandbox: python -c" in str(caught.value)
+        assert f"compress convert {bert} --output " in str(caught.value)
     for place in (bert / "model.safetensors", bert / "config.json", bert / "tokenizer.json"):
         place.write_bytes(pickle.dumps(_Canary(canary)))
         with pytest.raises(UserError):
             load_model(bert)
     assert not canary.exists()
-
-
-def test_the_line_that_converts_a_pickle_works(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = load_model(bert).model.state_dict()
-    state = load_file(bert / "model.safetensors")
-    state["cls.predictions.decoder.weight"] = state[WORD]  # tied: one storage under two names
-    torch.save(state, bert / "pytorch_model.bin")
-    (bert / "model.safetensors").unlink()
-    line = refused(bert, "pickle files are not supported").partition('python -c "')[2].removesuffix('"')
-    monkeypatch.chdir(bert)
-    exec(compile(line, "line", "exec"), {})
-    converted = load_model(bert).model.state_dict()
-    assert all(torch.equal(expected[name], converted[name]) for name in expected)
 
 
 def test_code_named_in_a_config_is_not_run(bert: Path) -> None:

@@ -231,7 +231,7 @@ def test_the_groups_on_which_it_fails_more_than_its_parent(tiny_model: Model, tm
     meta = FolderMeta().with_measurement(Measurement({"quality/accuracy": 0.5}, {}), slices=note)
     folder = save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=meta)
     found = sections((folder / "README.md").read_text())
-    drop = "-40.00 \\[-50.00, -30.00\\]"
+    drop = "-40.00 \\[-49.80, -30.94\\]"
     assert found["Slices"] == [
         f"- fails more than its parent on 1 of 2 groups: kind a {drop}",
         "- 95 % intervals, paired row by row; p values are corrected for the number of groups \\(Holm\\); groups of "

@@ -120,7 +120,7 @@ def test_texts_are_lower_cased_where_the_settings_say_so(six: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("deberta", None), ("xlm-roberta-xl", None), ("mobilebert", None), ("ibert", None), ("t5", None),
+        ("deberta", "deberta-v2"), ("xlm-roberta-xl", None), ("mobilebert", None), ("ibert", None), ("t5", None),
         ("XLM_RoBERTa", "xlm-roberta"), ("distillbert", "distilbert"), ("Bert", "bert"), ("modernbret", "modernbert"),
     ],
 )  # fmt: skip

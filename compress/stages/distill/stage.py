@@ -251,7 +251,7 @@ class Stage:
             student, spec, c, lambda: sample_batches(data.train, labelled, self._calibration_rows(), c)
         )
         student = set_dropout(student, spec.dropout)
-        objectives = self._objectives(student, reader.model, source, begun.copied)
+        objectives = self._objectives(student, (teacher or reader).model, source, begun.copied)
         both = None
         if alien and teacher is not None and not by_columns and spec.asks_teacher():
             both = TwoTokenizers(table, reader, teacher, objectives, c)
