@@ -43,7 +43,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
     config = lambda: SimpleNamespace(max_positions=one.positions)  # noqa: E731
     inspect = lambda _: SimpleNamespace(heads=one.heads, config=config())  # noqa: E731
-    data = lambda: SimpleNamespace(data=SimpleNamespace(max_length=one.reads))  # noqa: E731
+    data = lambda: SimpleNamespace(data=SimpleNamespace(max_length=one.reads, adds_text=False))  # noqa: E731
     monkeypatch.setattr(cases, "resolve", lambda name, *_: Path(name))
     monkeypatch.setattr(cases.modelfolder, "inspect", inspect)
     monkeypatch.setattr(cases.modelfolder, "load_model", lambda *_, **__: None)

@@ -20,7 +20,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     found: dict[str, Any] = {}
     recipe = SimpleNamespace(data=SimpleNamespace(max_length=24))
     table = SimpleNamespace(
-        split=lambda name: f"rows of {name}", task="classification", display_name="x", fingerprint="abc", measured_fingerprint="abc",
+        split=lambda name: f"rows of {name}", task="classification", display_name="x",
+        fingerprint="abc", measured_fingerprint="abc",
         splits={"validation": "held"},
     )  # fmt: skip
 
