@@ -8,7 +8,7 @@ are places in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,12 +122,7 @@ def copies(rows: Rows, candidates: Iterator[Sequence[Sequence[str]]], *, count: 
             source.append(place)
             for role, value in zip(roles, new, strict=True):
                 made[role].append(value)
-    taken = np.array(source, dtype=np.int64)
-    columns = {
-        role: pa.chunked_array([pa.array(made[role], column.type)]) if role in made else column.take(pa.array(taken))
-        for role, column in rows.columns.items()
-    }
-    return Copies(columns, taken, words, replaced)
+    return _collect_copies(rows, made, source, words, replaced)
 
 
 def mix_spans(rows: Rows, *, count: int, rate: float, seed: int) -> Copies:
@@ -156,14 +151,17 @@ def mix_spans(rows: Rows, *, count: int, rate: float, seed: int) -> Copies:
             source.append(place)
             for role, value in zip(roles, new, strict=True):
                 made[role].append(value)
-    taken_rows = np.array(source, dtype=np.int64)
+    return _collect_copies(rows, made, source, words, replaced)
+
+
+def _collect_copies(rows: Rows, made: Mapping[str, list], source: Sequence[int], words: int, replaced: int) -> Copies:
+    """Copies of the rows `source`: columns by role, the new values where there are some, else those of the row."""
+    taken = np.array(source, dtype=np.int64)
     columns = {
-        role: pa.chunked_array([pa.array(made[role], column.type)])
-        if role in made
-        else column.take(pa.array(taken_rows))
+        role: pa.chunked_array([pa.array(made[role], column.type)]) if role in made else column.take(pa.array(taken))
         for role, column in rows.columns.items()
     }
-    return Copies(columns, taken_rows, words, replaced)
+    return Copies(columns, taken, words, replaced)
 
 
 def _mix(

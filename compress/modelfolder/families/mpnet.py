@@ -10,7 +10,8 @@ from typing import Any
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.encoder.config.relative import RelativeBias
 from compress.errors import UserError
-from compress.modelfolder.family import describe_unsupported, expand_layers, expand_weights_and_biases
+from compress.modelfolder.families import roberta
+from compress.modelfolder.family import describe_unsupported, expand_layers
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock, bert_embeddings
 
@@ -28,19 +29,6 @@ LAYER = {
     "encoder.layers.{i}.feed_forward.down": BODY + "encoder.layer.{i}.output.dense",
     "encoder.layers.{i}.output_norm": BODY + "encoder.layer.{i}.output.LayerNorm",
 }
-OTHER_CLASSES = {"Model": frozenset(), "ForMaskedLM": frozenset({"mlm"})}
-HEADS: Mapping[HeadKind, Mapping[str, str]] = {
-    "masked_lm": {
-        **expand_weights_and_biases({"heads.mlm.dense": "lm_head.dense", "heads.mlm.norm": "lm_head.layer_norm"}),
-        "heads.mlm.bias": "lm_head.bias",
-    },
-    "classification": expand_weights_and_biases(
-        {"heads.task.dense": "classifier.dense", "heads.task.classifier": "classifier.out_proj"}
-    ),
-    "token_classification": expand_weights_and_biases({"heads.task.classifier": "classifier"}),
-    "question_answering": expand_weights_and_biases({"heads.task.classifier": "qa_outputs"}),
-}
-HELD = {"mlm": ("lm_head.",), "task": ("classifier.", "qa_outputs.")}
 COPIES = {
     "lm_head.decoder.weight": f"{BODY}embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
@@ -55,9 +43,9 @@ class Family(Stock):
     classes = "MPNet"
     body = BODY
     style = "roberta"
-    other_classes = OTHER_CLASSES
-    heads = HEADS
-    held = HELD
+    other_classes = roberta.OTHER_CLASSES
+    heads = roberta.HEADS
+    held = roberta.HELD
     copies = COPIES
     expresses = frozenset({"offset", "relative_bias"})
     mlm_activation = "gelu"
