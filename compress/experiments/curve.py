@@ -12,6 +12,7 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.data.reading.pool import count_default_rows
 from compress.errors import UserError
+from compress.experiments.sweep import format_quality
 from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.recipe.schema import Recipe
@@ -167,8 +168,8 @@ def build_table(cells: Sequence[Cell]) -> tuple[tuple[str, ...], list[tuple[str,
     for labelled in sorted({cell.labelled for cell in cells}):
         line = {cell.unlabelled: cell for cell in cells if cell.labelled == labelled}
         control = find_control(cells, labelled)
-        students = [_show(line[n].student) if n in line else "" for n in texts]
-        rows.append((f"{labelled:,}", "" if control is None else _show(control), *students))
+        students = [format_quality(line[n].student) if n in line else "" for n in texts]
+        rows.append((f"{labelled:,}", "" if control is None else format_quality(control), *students))
     return columns, rows
 
 
@@ -179,13 +180,6 @@ def _name_text(count: int) -> str:
 def find_control(cells: Sequence[Cell], labelled: int) -> MeasuredModel | None:
     """The control of a number of labelled rows."""
     return next((c.control for c in cells if c.labelled == labelled and c.control is not None), None)
-
-
-def _show(measured: MeasuredModel) -> str:
-    if measured.quality is None:
-        return "undefined"
-    value, low, high = (f"{100 * x:.2f}" for x in measured.quality)
-    return f"{value} [{low}, {high}]"
 
 
 def conclude(cells: Sequence[Cell]) -> list[str]:

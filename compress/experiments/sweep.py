@@ -125,7 +125,7 @@ def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...
     for point in points:
         values = point.measured.measurement.values
         rows.append((
-            *(str(point.values[path]) for path in paths), _quality_cell(point.measured),
+            *(str(point.values[path]) for path in paths), format_quality(point.measured),
             _kept_cell(point.measured), f"{point.megabytes:.2f}", f"{values['size/params_m']:.2f} M",
             f"{values[LATENCY]:.2f} ms" if LATENCY in values else "",
         ))  # fmt: skip
@@ -137,7 +137,8 @@ def _kept_cell(measured: MeasuredModel) -> str:
     return "" if kept is None else f"{kept:.1f} %" + ("" if above is None else f" ({above:.1f} % above chance)")
 
 
-def _quality_cell(measured: MeasuredModel) -> str:
+def format_quality(measured: MeasuredModel) -> str:
+    """`90.00 [86.00, 94.00]`, in hundredths; marked where it is an estimate."""
     if measured.quality is None:
         return "undefined"
     value, low, high = (f"{100 * x:.2f}" for x in measured.quality)
