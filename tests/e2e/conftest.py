@@ -112,7 +112,7 @@ def taught(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _enter(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "work"
-    shutil.copytree(source, folder)
+    toy.copy_folder(source, folder)
     monkeypatch.chdir(folder)
     return folder
 

@@ -10,7 +10,9 @@ import json
 import math
 import os
 import pkgutil
+import shutil
 import signal
+import sqlite3
 import sys
 import tempfile
 import threading
@@ -24,6 +26,27 @@ import numpy as np
 from child_server import ChildServer
 
 ROOT = Path(__file__).parents[2]
+
+STORED_PLACES = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+    ("tags", "value"),
+)
+"""Columns of the store that hold absolute paths."""
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """A copy of a working folder. Its store's paths lead into the copy: else the files of every test's runs would be
+    written into the folder that the next test copies."""
+    shutil.copytree(source, target)
+    with sqlite3.connect(target / "mlruns/mlflow.db") as database:
+        for table, column in STORED_PLACES:
+            database.execute(f"UPDATE {table} SET {column} = replace({column}, ?, ?)", (f"{source}/", f"{target}/"))
+    database.close()
+
 
 # --- data -------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ TUNE = ("--set", "stages.0.training.steps=4", "--set", "stages.0.training.epochs
 def tuned(made: Path, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working folder with a model that answers questions, badly. Not to be changed."""
     folder = tmp_path_factory.mktemp("questions") / "work"
-    shutil.copytree(made, folder)
+    toy.copy_folder(made, folder)
     tune = ("finetune", "--model", toy.PRETRAINED, "--data", "opinions-qa", "--output", "runs/own", *FAST, *TUNE)
     done = server.run(folder, *tune)
     assert done.code == 0, done.err
@@ -38,7 +37,7 @@ def tuned(made: Path, server: Server, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def answering(tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The model, in this test's working folder."""
-    shutil.copytree(tuned, tmp_path / "work")
+    toy.copy_folder(tuned, tmp_path / "work")
     monkeypatch.chdir(tmp_path / "work")
     return Path("runs/own/model")
 

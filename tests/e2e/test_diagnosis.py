@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli, Server, sha
+from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli, Server, copy_folder, sha
 
 from compress.tracking import Store
 
@@ -21,7 +20,7 @@ def schooled(made: Path, server: Server, tmp_path_factory: pytest.TempPathFactor
     """A working folder with a teacher that is right on every row: its last weights, since the best on few validation
     rows may be early ones that are not, by chance of rounding on another processor. Not to be changed."""
     folder = tmp_path_factory.mktemp("schooled") / "work"
-    shutil.copytree(made, folder)
+    copy_folder(made, folder)
     values = ("epochs=40", "learning_rate=3e-3", "batch_rows=16", "keep_best=false")
     done = server.run(
         folder, "finetune", "--model", PRETRAINED, "--data", "data", "--output", "runs/knows", "--quiet",
@@ -35,7 +34,7 @@ def schooled(made: Path, server: Server, tmp_path_factory: pytest.TempPathFactor
 def knowing(schooled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This test's working folder, in which there is a good teacher."""
     folder = tmp_path / "work"
-    shutil.copytree(schooled, folder)
+    copy_folder(schooled, folder)
     monkeypatch.chdir(folder)
     return folder
 

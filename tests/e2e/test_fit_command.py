@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from e2e_toy import TEACHER, Cli, Server, write_rows
+from e2e_toy import TEACHER, Cli, Server, copy_folder, write_rows
 
 from compress.errors import Stopped
 from compress.fit.plan.search import Search
@@ -25,7 +24,7 @@ def fitted(made: Path, server: Server, tmp_path_factory: pytest.TempPathFactory)
     """A working folder with a fit of the toy teacher in runs/small, made without a certificate: machines that run tests
     are busy. Not to be changed."""
     folder = tmp_path_factory.mktemp("fitted") / "work"
-    shutil.copytree(made, folder)
+    copy_folder(made, folder)
     done = server.run(
         folder, "fit", TEACHER, *DATA, *QUICK, "--max-mb", "0.05", "--uncertified", "--output", "runs/small", "--json"
     )
@@ -38,7 +37,7 @@ def fitted(made: Path, server: Server, tmp_path_factory: pytest.TempPathFactory)
 def here(fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This test's copy of it."""
     folder = tmp_path / "work"
-    shutil.copytree(fitted, folder)
+    copy_folder(fitted, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COMPRESS_CACHE", str(fitted / "cache"))  # blocks are timed once for all tests
     return folder

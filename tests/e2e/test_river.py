@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from e2e_toy import SMOKE, River, Server, opinions, sha
+from e2e_toy import SMOKE, River, Server, copy_folder, opinions, sha
 
 from compress.modelfolder import folder as modelfolder
 from compress.predict.predictor import Predictor
@@ -101,7 +100,7 @@ def test_the_teacher_is_made_once(river: River) -> None:
 def test_a_teacher_that_was_told_elsewhere_is_told_again(river: River, server: Server, tmp_path: Path) -> None:
     """Else the page of another experiment would show a student without the teacher that it is compared with."""
     folder = tmp_path / "work"
-    shutil.copytree(river.folder, folder)
+    copy_folder(river.folder, folder)
     done = server.run(folder, *SMOKE, "--experiment", "elsewhere", "--set", "stages.1.control=false")
     assert done.code == 0, done.err
     page = Page(folder, "elsewhere")

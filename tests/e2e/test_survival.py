@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_toy import DISTILL, QUICK, ROOT, SMOKE, TEACHER, Cli, Done, Server, sha
+from e2e_toy import DISTILL, QUICK, ROOT, SMOKE, TEACHER, Cli, Done, Server, copy_folder, sha
 
 from compress.errors import ExitCode
 from compress.storage import atomic, faults, lock
@@ -32,7 +32,7 @@ STEPS = 6
 def begun(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working folder with a teacher, for runs that are each put away before the next."""
     folder = tmp_path_factory.mktemp("survival") / "work"
-    shutil.copytree(made, folder)
+    copy_folder(made, folder)
     return folder
 
 
