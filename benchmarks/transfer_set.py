@@ -61,7 +61,7 @@ def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> di
     distil = ["distill", "--recipe", "distilbert-task", "--teacher", str(teacher), "--layers", args.layers, *common]
     distil += ["--learning-rate", str(args.learning_rate)]
     finished(folder / "labels", *distil, *few, "--set", "stages.0.use_unlabelled=false")
-    text = ["--set", "stages.0.use_unlabelled=true", "--set", "data.unlabelled_split=unlabelled"]
+    text = ["--set", "stages.0.use_unlabelled=true"]
     finished(folder / "text", *distil, *few, *text, "--no-control")
     control = folder / "labels/control"
     models = dict(zip(ROLES, (teacher, control, folder / "labels/student", folder / "text/student"), strict=True))

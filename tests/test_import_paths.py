@@ -43,6 +43,7 @@ def test_the_module_ignores_packages_of_the_working_directory(work: Path) -> Non
     assert "distilbert" in listed.stdout, listed.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("first", ["", ".", "WORK"])
 def test_the_entry_point_ignores_them_even_where_pythonpath_names_the_directory(
     first: str, work: Path, tmp_path: Path
@@ -88,6 +89,7 @@ print(load_model(sys.argv[1]).predict(pandas.DataFrame({"text": ["a good film"]}
 """
 
 
+@pytest.mark.thorough
 def test_a_served_model_ignores_them(
     tmp_path: Path, tiny_config: EncoderConfig, toy_tokenizer_files: dict[str, bytes]
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import pytest
 from calibratable import make_overconfident
+from example_counts import thorough_but
 
 import compress
 from compress import Model, RunResult
@@ -72,7 +73,10 @@ def test_distill_with_objectives_of_ones_own(classifier: Model, splits: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("student", "depth"), [([0, 3], 2), ("uniform:1", 1), ({"layers": [1, 2], "hidden": 16, "init": "selection"}, 2)]
+    ("student", "depth"),
+    thorough_but(
+        [([0, 3], 2)], [([0, 3], 2), ("uniform:1", 1), ({"layers": [1, 2], "hidden": 16, "init": "selection"}, 2)]
+    ),
 )
 def test_students(classifier: Model, splits: Any, student: Any, depth: int) -> None:
     result = compress.distill(classifier, splits, student=student, training=SHORT, control=False, **HOW)
@@ -91,7 +95,7 @@ VERBS: dict[str, tuple[Callable[..., RunResult], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", thorough_but(["prune_layers without recovery", "quantize"], VERBS))
 def test_verbs(classifier: Model, splits: Any, name: str) -> None:
     verb, values = VERBS[name]
     result = verb(classifier, splits, **values, **HOW)

@@ -37,6 +37,7 @@ def test_help_lists_every_command_with_one_line() -> None:
     assert told.stderr == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("args", [[], *([name] for name in COMMANDS)], ids=["compress", *COMMANDS])
 def test_help_imports_nothing_heavy(args: list[str]) -> None:
     code = (

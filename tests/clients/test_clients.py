@@ -131,6 +131,7 @@ def close(found: np.ndarray, wanted: np.ndarray, kind: str = "float") -> None:
     assert np.median(np.abs(found - wanted)) < 1e-4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["float", "quantized", "uneven"])
 @pytest.mark.parametrize("client", ["optimum", "onnxruntime", "openvino"])
 def test_programs_that_read_the_file(client: str, kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
@@ -143,6 +144,7 @@ def test_the_oldest_onnxruntime(kind: str, folders: dict[str, Path], tmp_path: P
     close(found, expected(folders[kind]), kind)
 
 
+@pytest.mark.thorough
 def test_transformers_computes_with_the_floats(folders: dict[str, Path], tmp_path: Path) -> None:
     close(answers("transformers", folders["float"], tmp_path), expected(folders["float"]))
     found = answers("transformers", folders["quantized"], tmp_path)

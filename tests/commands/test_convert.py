@@ -78,6 +78,7 @@ def test_a_folder_is_converted_whole_and_the_original_stays(
     load_model(tmp_path / "new")
 
 
+@pytest.mark.thorough
 def test_shards_shared_tensors_and_wrappers(old: Path, tmp_path: Path) -> None:
     wanted = tensors_of(old)
     whole = torch.zeros(2, *next(iter(wanted.values())).shape)
@@ -145,6 +146,7 @@ def test_damaged_files(damage: str, old: Path, capsys: pytest.CaptureFixture[str
     assert "the pickled weights cannot be converted: " in rejected(old, capsys)
 
 
+@pytest.mark.thorough
 def test_a_small_file_that_becomes_large_is_stopped(
     old: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

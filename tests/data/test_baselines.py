@@ -33,6 +33,7 @@ def table(name: str, limit: int = 200) -> Table:
     return open_table(name, limit=limit)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_has_a_figure_above_chance(name: str) -> None:
     if importlib.util.find_spec("sklearn") is None:

@@ -95,6 +95,7 @@ def equal(ours: Batch, theirs: Batch) -> None:
         assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b, field.name
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_shards")
 @pytest.mark.parametrize("kind", ["jsonl", "txt", "parquet", "arrow", "arrow-stream"])
 def test_streamed_batches_are_the_ones_in_memory(kind: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -170,6 +171,7 @@ class KilledError(Exception):
     pass
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_shards")
 @pytest.mark.parametrize("at", [0, 9, 41])
 def test_tokenizing_goes_on_where_it_was_interrupted(
@@ -213,6 +215,7 @@ def lose_file(shard: Path) -> None:
     (shard / "sentences.bin").unlink()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_shards")
 @pytest.mark.parametrize("damage", [cut_file, change_byte, lose_file])
 def test_what_is_damaged_is_found_and_made_again(

@@ -279,6 +279,7 @@ def test_length_above_the_positions():
     check_length(512, 512)
 
 
+@pytest.mark.thorough
 def test_giant_texts_are_quick(trained):
     made = trained["wordpiece"].encode_batch(["word " * 4_000_000, "x" * 10_000_000], max_length=128)
     assert len(made.ids) <= 256

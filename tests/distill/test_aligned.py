@@ -103,6 +103,7 @@ def test_with_equal_tokenizers_spans_are_pieces_and_losses_and_gradients_the_sam
         torch.testing.assert_close(gradient, other_gradients[name], rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("row", SUPPORTED, ids=lambda row: "-".join(row.values()))
 @pytest.mark.parametrize("families", [("bert", "roberta"), ("albert", "bert")], ids="-".join)
 def test_every_supported_objective_falls_across_tokenizers(row: dict, families: tuple[str, str], tokenizers) -> None:

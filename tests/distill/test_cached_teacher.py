@@ -59,6 +59,7 @@ def test_at_32_bits_a_cache_gives_the_very_bits_of_the_batches_it_was_filled_wit
         torch.testing.assert_close(ours[name], part, rtol=0, atol=0, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("bits", "near"), [(32, 1e-5), (16, 2e-3), (8, 2e-2)])
 def test_other_batches_are_as_near_as_the_bits_allow(bits: int, near: float, tmp_path: Path) -> None:
     rows, model = ToyRows(), teacher_model()
@@ -86,6 +87,7 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "options"), VARIANTS)
 def test_every_objective_learns_the_same_from_it(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     """What it declares in its needs is all that it reads: nothing else is in the cache."""
@@ -146,6 +148,7 @@ def test_every_kind_of_task(head: HeadConfig, tmp_path: Path) -> None:
     assert figures["cache_max_error"] < 1e-4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("changes", [{"norm": "pre"}, {"windows": (2, None, 2)}], ids=str)
 def test_other_encoders(changes: dict[str, Any], tmp_path: Path) -> None:
     rows, model = ToyRows(), teacher_model(**changes)

@@ -541,6 +541,7 @@ def test_weights_so_large_that_the_loss_overflows(taught: Path, compress: Cli) -
     assert "warning: step 1 skipped: " in done.err
 
 
+@pytest.mark.thorough
 def test_a_loss_that_turns_nan_keeps_the_last_good_checkpoint(
     taught: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

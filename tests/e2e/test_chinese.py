@@ -62,6 +62,7 @@ def test_from_text_to_answers(chinese: Path, compress: Cli) -> None:
     assert shown.out.rstrip("\n").endswith("…")
 
 
+@pytest.mark.thorough
 def test_the_same_run_again_without_a_list_hides_other_words(chinese: Path, compress: Cli) -> None:
     """Fingerprints tell the runs apart: a run goes on only with the list that it began with."""
     words = ("run", "./中文.yaml", "--output", "runs/a", "--set", "stages.2.training.steps=2")

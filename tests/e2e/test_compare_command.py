@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from e2e_toy import TEACHER, Cli, River, opinions, write_rows
 
 
@@ -46,6 +47,7 @@ def test_models_are_measured_judged_and_told_by_slices(taught: Path, compress: C
     assert "corrected for the number of groups (Holm)" in done.out
 
 
+@pytest.mark.thorough
 def test_runs_keep_what_later_comparisons_pair_them_by(river: River, compress: Cli, tmp_path: Path) -> None:
     store = f"sqlite:///{river.folder / 'mlruns' / 'mlflow.db'}"
     words = ("compare", "--experiment", "compress", "--json", "--tracking-uri", store, "--mixed-conditions")

@@ -72,6 +72,7 @@ def test_a_folder_with_its_file_answers_alike_in_both_runtimes(exported: Path, c
             assert left["probabilities"] == pytest.approx(right["probabilities"], abs=1e-5)
 
 
+@pytest.mark.thorough
 def test_auto_times_what_is_there_and_takes_the_fastest(exported: Path, compress: Cli) -> None:
     done = compress("benchmark", exported, "--runtime", "auto", "--length", "16", "--repeats", "5", "--threads", "1")
     assert done.code == 0, done.err

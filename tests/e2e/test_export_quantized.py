@@ -36,6 +36,7 @@ def folder(taught: Path) -> Path:
     return save_model("small", model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta)
 
 
+@pytest.mark.thorough
 def test_the_file_of_a_quantized_folder_is_what_is_measured(folder: Path, compress: Cli) -> None:
     done = compress("export", folder, "--data", "data", "--output", "out", "--threads", "1")
     assert done.code == 0, done.err

@@ -8,6 +8,7 @@ from pathlib import Path
 import e2e_toy as toy
 import pytest
 from e2e_toy import TEACHER, Cli
+from example_counts import thorough_but
 
 from compress.modelfolder import folder as modelfolder
 
@@ -29,6 +30,7 @@ def quick(taught: Path) -> Path:
     return taught
 
 
+@pytest.mark.thorough
 def test_split_and_healed(quick: Path, compress: Cli) -> None:
     done = compress(*COMMAND, "--keep", "0.6", "--output", "runs/f", "--json")
     assert done.code == 0, done.err
@@ -61,7 +63,7 @@ def test_what_cannot_be_met(flags: tuple[str, ...], message: str, quick: Path, c
     assert not Path("runs/none/model").exists()
 
 
-@pytest.mark.parametrize("method", ["svd", "fwsvd", "asvd"])
+@pytest.mark.parametrize("method", thorough_but(["svd"], ["svd", "fwsvd", "asvd"]))
 def test_every_method_from_the_command_line(method: str, quick: Path, compress: Cli) -> None:
     flags = ("--method", method, "--allocation", "uniform", "--no-recover", "--output", f"runs/{method}")
     done = compress(*COMMAND, *flags)

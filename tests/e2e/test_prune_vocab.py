@@ -59,6 +59,7 @@ def test_cut_measure_reload_and_go_on(prune: Cli, compress: Cli) -> None:
     assert inspect("runs/w/model").config.vocabulary == 62
 
 
+@pytest.mark.thorough
 def test_a_pretrained_model_and_text_in_another_language(prune: Cli, compress: Cli) -> None:
     flags = ("--size", "64", "--characters", "used", "--output", "runs/p")
     done = prune("--pretrained", "--corpus", "corpus.txt", *flags)

@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 from e2e_toy import ROOT, Cli
 
 BLOCK = next(
@@ -16,6 +17,7 @@ BLOCK = next(
 COMMANDS = [line.partition(" #")[0].strip() for line in BLOCK.replace("\\\n", " ").splitlines() if line.strip()]
 
 
+@pytest.mark.thorough
 def test_they_work_one_after_the_other(own_model: Path, compress: Cli) -> None:
     assert len(COMMANDS) >= 4
     for line in COMMANDS:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from calibratable import make_overconfident
 from e2e_toy import QUICK, Cli
+from example_counts import thorough_but
 from long_text import check_limits, limits
 from sentence_folders import TEXTS, as_sentence_transformers, check_carried, module_files, vectors
 
@@ -54,6 +55,7 @@ def command(name: str, words: tuple[str, ...], *more: str) -> tuple[str, ...]:
 # --- commands that keep the model -------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("head", ["none", "mlm", None])
 def test_export_keeps_the_modules_for_every_head(head: str | None, mine: Path, compress: Cli) -> None:
     pytest.importorskip("onnxruntime")
@@ -74,6 +76,7 @@ def test_export_to_other_programs(kind: str, mine: Path, compress: Cli) -> None:
     check_carried(Path("out"), mine)
 
 
+@pytest.mark.thorough
 def test_pyfunc_and_the_registry_hold_the_folder_as_it_is(
     mine: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +125,7 @@ def test_a_saved_embedder_keeps_the_prompts(mine: Path, compress: Cli) -> None:
 # --- stages -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("name", thorough_but(["prune_width"], STAGES))
 def test_a_stage_keeps_the_modules(name: str, mine: Path, compress: Cli) -> None:
     recipe = STAGES[name][0]
     done = compress(*command(recipe, STAGES[name], "--output", "runs/made"))

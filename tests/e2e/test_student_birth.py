@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli
+from example_counts import thorough_but
 
 from compress.modelfolder.folder import inspect, load_model
 from compress.predict.predictor import Predictor
@@ -20,7 +21,7 @@ def told(folder: Path) -> tuple[int, int, int]:
     return shape.heads, shape.head_width, shape.feed_forward
 
 
-@pytest.mark.parametrize("start", ["teacher", "selection"])
+@pytest.mark.parametrize("start", thorough_but(["selection"], ["teacher", "selection"]))
 def test_a_narrower_student_with_its_control(start: str, taught: Path, compress: Cli) -> None:
     teacher = inspect(taught / TEACHER).config
     done = compress(*NARROW, "--init", start, "--set", "stages.0.control=true", "--output", "runs/s")

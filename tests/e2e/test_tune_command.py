@@ -20,6 +20,7 @@ def write_recipe(folder: Path) -> None:
     (folder / "quick.yaml").write_text(text, encoding="utf-8")
 
 
+@pytest.mark.thorough
 def test_lora_resumes_bit_exactly_and_leaves_an_ordinary_folder(taught: Path, server: Server, compress: Cli) -> None:
     write_recipe(taught)
     done = compress(*RECIPE, "--lora-rank", "4", "--output", "runs/whole", "--json")

@@ -154,6 +154,7 @@ def test_benchmark_times_models_side_by_side(taught: Path, compress: Cli) -> Non
     )
 
 
+@pytest.mark.thorough
 def test_benchmark_times_as_many_tokens_as_every_model_reads(
     taught: Path, compress: Cli, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]
 ) -> None:
@@ -330,6 +331,7 @@ def test_quiet_says_nothing_but_the_result(taught: Path, compress: Cli) -> None:
     assert "model    runs/q/student" in done.out
 
 
+@pytest.mark.thorough
 def test_a_finished_run_that_is_resumed_trains_nothing(taught: Path, compress: Cli) -> None:
     assert compress(*DISTILL, "--output", "runs/f").code == 0
     before = sha(taught / "runs/f/student/model.safetensors")

@@ -34,7 +34,8 @@ def test_lines() -> None:
     )
 
 
-@floats.IN_OPENVINO
+@pytest.mark.thorough
+@floats.MISSING
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_quantized_file_is_tried_in_openvino(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_model(tmp_path / "model", files.quantized("bert", "classification", "static"), tokenizer_files={})

@@ -26,7 +26,8 @@ from compress.onnx.runtimes import versions  # noqa: E402
 from compress.onnx.session import FileSession, OnnxSession  # noqa: E402
 from compress.onnx.tracing import trace_model  # noqa: E402
 
-IN_OPENVINO = pytest.mark.skipif(versions()["openvino"] is None, reason="openvino is not installed")
+MISSING = pytest.mark.skipif(versions()["openvino"] is None, reason="openvino is not installed")
+OPENVINO = pytest.param(OpenVinoSession, marks=(MISSING, pytest.mark.thorough))
 
 PLAIN: dict[str, Any] = {
     "vocabulary": 61,
@@ -175,7 +176,7 @@ def test_a_head_that_reads_the_first_token_says_so(heads: str) -> None:
     assert model.head_configs[name].only_first is same
 
 
-@pytest.mark.parametrize("session_of", [OnnxSession, pytest.param(OpenVinoSession, marks=IN_OPENVINO)])
+@pytest.mark.parametrize("session_of", [OnnxSession, OPENVINO])
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_the_last_layer_computes_the_first_token_alone(wiring: str, session_of: type[FileSession]) -> None:
     model = model_of(wiring, "classification-roberta")
@@ -190,13 +191,15 @@ def test_the_last_layer_computes_the_first_token_alone(wiring: str, session_of: 
     assert rows == [7] * (len(rows) - 2) + [1, 1]
 
 
-@IN_OPENVINO
+@pytest.mark.thorough
+@MISSING
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_every_wiring_in_openvino(wiring: str) -> None:
     check(model_of(wiring), session_of=OpenVinoSession)
 
 
-@IN_OPENVINO
+@pytest.mark.thorough
+@MISSING
 @pytest.mark.parametrize("heads", ["mlm", "rtd", "classification", "classification-mean", "questions", "tags"])
 def test_heads_in_openvino(heads: str) -> None:
     check(model_of("bert", heads), session_of=OpenVinoSession)

@@ -115,7 +115,8 @@ def test_every_named_scheme(scheme: str) -> None:
     assert close(model, session_of(model), [24, 1, 7, 16])
 
 
-@floats.IN_OPENVINO
+@pytest.mark.thorough
+@floats.MISSING
 @pytest.mark.parametrize("scheme", ["per-token", "static", "int4", "int3", "int2", "q8bert"])
 @pytest.mark.parametrize("wiring", ["bert", "modernbert", "longformer", "residuals"])
 def test_schemes_in_openvino(scheme: str, wiring: str) -> None:
@@ -135,7 +136,7 @@ def test_every_head(heads: str) -> None:
     assert close(model, session_of(model, opset=17), [24, 1, 7, 16])
 
 
-@pytest.mark.parametrize("kind", [OnnxSession, pytest.param(OpenVinoSession, marks=floats.IN_OPENVINO)])
+@pytest.mark.parametrize("kind", [OnnxSession, floats.OPENVINO])
 @pytest.mark.parametrize("scheme", ["per-token", "static", "lsq"])
 def test_a_layer_given_the_models_own_input_is_the_same_to_rounding(scheme: str, kind: type[FileSession]) -> None:
     """Every matrix of every layer by itself, so that nothing that rounding moved elsewhere is carried into it."""
@@ -197,7 +198,7 @@ def test_any_width_is_packed_and_unpacked(width: int, bits: int) -> None:
         assert np.array_equal(session.infer({"input_ids": np.zeros((1, 1), np.int64)})[0], dequantize(tensor).numpy())
 
 
-@pytest.mark.parametrize("kind", [OnnxSession, pytest.param(OpenVinoSession, marks=floats.IN_OPENVINO)])
+@pytest.mark.parametrize("kind", [OnnxSession, floats.OPENVINO])
 @pytest.mark.parametrize("scheme", ["int2-rows", "int3-rows", "int4-rows"])
 def test_rows_of_few_bits_have_integer_products(scheme: str, kind: type[FileSession]) -> None:
     model = quantized("bert", "classification", scheme)

@@ -127,6 +127,7 @@ def layer_of(model: Model) -> Callable[[Writer, int, Any], str]:
     return write
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(18))
 def test_random_models_matrix_by_matrix_layer_by_layer_and_whole(seed: int) -> None:
     model = drawn(seed)

@@ -56,6 +56,7 @@ def test_a_file_that_is_no_model(runtime: Literal["onnxruntime", "openvino"], tm
     assert "\n" not in caught.value.why
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(versions()["openvino"] is None, reason="openvino is not installed")
 def test_openvino_comes_without_its_telemetry(tmp_path: Path) -> None:
     """In a process of its own, whose home stays empty."""

@@ -35,7 +35,7 @@ from compress.onnx.session import FileSession, OnnxSession
 from compress.quantizers import per_channel, per_tensor
 from compress.quantizers._saturation import PAIR_LIMIT, TOP, can_overflow, pair_range
 
-RUNTIMES = [OnnxSession, pytest.param(OpenVinoSession, marks=floats.IN_OPENVINO)]
+RUNTIMES = [OnnxSession, floats.OPENVINO]
 FULL_RANGE = {"weight": {"kind": "per_channel"}, "input": {"kind": "per_token"}}
 SAFE = {"weight": {"kind": "per_channel", "overflow_safe": True}, "input": {"kind": "per_token"}}
 STATIC_FULL_RANGE = {"weight": {"kind": "per_channel"}, "input": {"kind": "min_max"}}
@@ -123,7 +123,8 @@ def test_plain_sessions_give_the_models_answers(scheme: str, kind: type[FileSess
     assert files.close(model, files.session_of(model, kind), [24, 1, 7, 16])
 
 
-@floats.IN_OPENVINO
+@pytest.mark.thorough
+@floats.MISSING
 def test_openvinos_own_form_says_to_compute_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With VNNI, OpenVINO by itself rounds the inputs of unsigned weights once more."""
     torch.manual_seed(0)
@@ -214,7 +215,8 @@ def test_only_files_of_others_are_rewritten(saturates: bool, monkeypatch: pytest
     assert len(seen) == saturates
 
 
-@floats.IN_OPENVINO
+@pytest.mark.thorough
+@floats.MISSING
 def test_openvino_recognizes_exact_files() -> None:
     core = openvino_session._openvino().Core()
     model = files.quantized("bert", "classification", STATIC_FULL_RANGE)

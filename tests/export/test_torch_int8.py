@@ -71,11 +71,13 @@ def test_every_scheme(scheme: str) -> None:
     assert close(onnx.quantized(scheme=SCHEMES[scheme]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", NAMED)
 def test_every_named_scheme(scheme: str) -> None:
     assert close(onnx.quantized("bert", "classification", scheme))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["per-token", "static"])
 @pytest.mark.parametrize("wiring", floats.WIRINGS)
 def test_every_wiring(wiring: str, scheme: str) -> None:

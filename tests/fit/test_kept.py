@@ -88,6 +88,7 @@ def same(one: Any, other: Any) -> bool:
     return one == other
 
 
+@pytest.mark.thorough
 def test_what_is_read_is_what_was_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     first, scales, said = studied(case, joins=True)
     assert said[0] == "measuring how much each part of the model matters"

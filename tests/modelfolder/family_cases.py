@@ -133,6 +133,7 @@ CASES: Mapping[str, Case] = {
     "xlm-roberta": Case("XLMRoberta", ROBERTA, {**BARE, **TASKS}, segments=False),
 }
 GRID = [(family, name) for family, case in CASES.items() for name in case.names()]
+FIRST_CLASSES = [(family, next(iter(case.names()))) for family, case in CASES.items()]
 
 
 def stock(hf: ModuleType, family: str, name: str, folder: Path, **changes: Any) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 import family_cases as cases
 import pytest
 import torch
-from family_cases import CASES, GRID, compare, stock_load
+from example_counts import thorough_but
+from family_cases import CASES, FIRST_CLASSES, GRID, compare, stock_load
 from stock_classes import config_class
 
 from compress.encoder.config.encoder import EncoderConfig
@@ -31,7 +32,7 @@ def test_every_family_and_every_class_that_we_read_is_compared() -> None:
     assert load_families().keys() - stock.keys() == {NATIVE}
 
 
-@pytest.mark.parametrize(("family", "name"), GRID)
+@pytest.mark.parametrize(("family", "name"), thorough_but(FIRST_CLASSES, GRID))
 def test_a_class_computes_the_same_here_and_back_there(family: str, name: str, hf: ModuleType, tmp_path: Path) -> None:
     heads = CASES[family].heads_of(name)
     reference = cases.stock(hf, family, name, tmp_path / "stock")
@@ -52,6 +53,7 @@ def test_a_class_computes_the_same_here_and_back_there(family: str, name: str, h
     assert reloaded.heads == loaded.heads
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("family", "name", "changes"),
     [

@@ -144,6 +144,7 @@ NEW_HEADS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("family", "kind"), NEW_HEADS)
 def test_a_new_head_keeps_the_folder_a_stock_one(family: str, kind: Any, hf: ModuleType, tmp_path: Path) -> None:
     cases.stock(hf, family, CASES[family].classes + "ForMaskedLM", tmp_path / "stock")

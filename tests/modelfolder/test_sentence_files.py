@@ -110,6 +110,7 @@ def test_a_copy_of_a_pickle_is_left_out(tmp_path: Path) -> None:
     assert sentence_files(tmp_path, CONFIG) == files
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", CASES)
 @pytest.mark.parametrize("said", [None, 9, POSITIONS + 2, 10_000])
 def test_the_longest_text_fits_the_positions_of_every_family(family: str, said: int | None, tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def test_every_family_is_here() -> None:
     assert SPECIFIC.keys() == CASES.keys()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 @pytest.mark.parametrize("family", SPECIFIC)
 def test_the_files_give_no_more_than_the_positions(family: str, said: int | None, tmp_path: Path) -> None:
@@ -111,6 +112,7 @@ def test_an_extended_folder_reads_its_new_positions(family: str, tmp_path: Path)
         assert check_in_transformers(hf, tmp_path / "longer") == 40
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", SPECIFIC)
 def test_an_exported_folder_is_checked_and_reads_a_long_text(family: str, hf: ModuleType, tmp_path: Path) -> None:
     """Also where the random tokens of the check could hold the padding id, which RoBERTa gives no position."""

@@ -86,6 +86,7 @@ def chosen(kind: str, study: LayerStudy, keep: int, protected: set[int] | None =
 # --- what all of them promise -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_criterion_keeps_what_it_should_of_every_kind_of_encoder(kind: str, shape: str) -> None:
@@ -200,6 +201,7 @@ def test_a_shut_gate_is_a_layer_that_is_not_there(shape: str) -> None:
     assert whole(batch, Needs(logits=True)).logits is not None, "the hooks are gone"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sets_of_layers_answer_as_the_models_that_they_make(shape: str) -> None:
     whole = model(shape)

@@ -94,6 +94,7 @@ def answers(model: Model, tokenizer: Tokenizer, texts: list[str]) -> tuple[torch
     return torch.cat(task), torch.cat([torch.zeros(0, model.config.vocabulary), *words])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_keeps_its_answers_and_loads_in_transformers(family: str, tmp_path: Path) -> None:
     files = of_family(family, TEXTS)

@@ -60,6 +60,7 @@ def kept_of(scores: WidthScores) -> KeptUnits:
     return selection.select_highest(scores, counts)
 
 
+@pytest.mark.thorough
 def test_a_trained_model_loses_less_than_one_that_is_cut(learned: Any) -> None:
     _, source, study, scores = learned
     whole = prepare(source)

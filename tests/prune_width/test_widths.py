@@ -95,6 +95,7 @@ def importance(kind: str, study: WidthStudy, **options: Any) -> Any:
 # --- importances --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_importance_scores_every_kind_of_encoder(kind: str, shape: str) -> None:

@@ -35,6 +35,7 @@ def made(**spec: Any) -> Model:
     return whole
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_answers_nearly_alike_and_reloads_to_the_same_bits(scheme: str, tmp_path: Path) -> None:
     model, batch = made(scheme=scheme), build_fixed_batch(CONFIG, 3, 7)

@@ -86,6 +86,7 @@ def test_killed_at_every_point_leaves_old_or_new_whole(
         check_after(scenario, folder, killed=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scenario", ["save", "replace", "replace_without_exchange", "remove", "write_file"])
 def test_killed_before_every_system_call_leaves_old_or_new_whole(
     scenario: str, prepared: Path, tmp_path: Path, server: Server
@@ -101,6 +102,7 @@ def test_killed_before_every_system_call_leaves_old_or_new_whole(
     assert 8 < nth < 999, "it came to its end, after a number of calls"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("action", ["raise", "enospc", "eio"])
 @pytest.mark.parametrize("scenario", ["save", "replace", "replace_without_exchange", "remove", "write_file"])
 def test_an_error_at_every_point_leaves_old_or_new_whole(

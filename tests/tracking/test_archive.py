@@ -103,6 +103,7 @@ def test_an_import_that_was_cut_off_is_done_anew(archive: Path, other: Store) ->
     assert len(Seen(other).runs()) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("harm", ["bit", "missing", "added", "newer", "path", "text", "none"])
 def test_an_archive_that_was_touched_makes_nothing(archive: Path, other: Store, harm: str) -> None:
     index = archive / "archive.json"
@@ -155,6 +156,7 @@ def test_files_that_are_gone_are_told_and_the_rest_is_written(
     assert "exists already" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_more_runs_and_metrics_are_no_more_statements_than_one_a_run(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

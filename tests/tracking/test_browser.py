@@ -27,6 +27,7 @@ SECTIONS = ("Trade-offs", "All at once", "Size and speed", "Training curves")
 _INTO_SIGHT = "[...document.querySelectorAll('*')].findLast(e => e.textContent == 'Training curves').scrollIntoView()"
 
 
+@pytest.mark.thorough
 def test_the_link_opens_on_our_runs_and_charts(store: Store, tmp_path: Path) -> None:
     log_toy_runs(tmp_path / "runs", store, "opinions", rows=2)
     page = find_page(store)

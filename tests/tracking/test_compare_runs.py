@@ -41,7 +41,8 @@ def execute(store: Store, statement: str, *values: Any) -> None:
     database.close()
 
 
-def test_a_thousand_runs_are_compared_in_less_than_three_seconds(store: Store, compare) -> None:
+@pytest.mark.thorough
+def test_a_thousand_runs_are_compared_in_less_than_three_processor_seconds(store: Store, compare) -> None:
     fill(store, 1000, answers=False)
     seconds: list[float] = []
     while len(seconds) < 3 and not (seconds and seconds[-1] < 3):  # others on the same cores cost processor time too
@@ -54,6 +55,7 @@ def test_a_thousand_runs_are_compared_in_less_than_three_seconds(store: Store, c
     assert seconds[-1] < 3
 
 
+@pytest.mark.thorough
 def test_names_ids_and_their_begin_mean_runs_and_pairs_are_read_from_artifacts(store: Store, compare) -> None:
     ids = fill(store, 120)
     code, told, _ = compare("student-3", ids[4], ids[5][:8], "--json")

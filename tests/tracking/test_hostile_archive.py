@@ -431,6 +431,7 @@ class StoreFaultError(Exception):
     error_code = "INVALID_PARAMETER_VALUE"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -129,6 +129,7 @@ def test_a_server_that_is_never_up(opened: Opener, warnings_said: list[str], sto
     assert _steps(seen, "toy") == list(range(100))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mood", ["dead", "error", "busy"])
 def test_a_server_that_fails_and_comes_back(opened: Opener, proxy: Proxy, warnings_said: list[str], mood: str) -> None:
     run = opened("run", store=proxy.store, experiment=mood)

@@ -54,6 +54,7 @@ def _all_points(seen: Seen, steps: int) -> None:
         assert [s for s, _ in seen.points(got, key)] == list(range(steps))
 
 
+@pytest.mark.thorough
 def test_a_killed_run_is_completed_and_ended(store: Store, seen: Seen, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = _training(folder, store, interval=3600, steps=700)
@@ -71,6 +72,7 @@ def test_a_killed_run_is_completed_and_ended(store: Store, seen: Seen, tmp_path:
     _all_points(seen, 700)
 
 
+@pytest.mark.thorough
 def test_killed_between_sending_and_noting_it(store: Store, seen: Seen, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = _training(folder, store, interval=0.05, steps=300, fault="tracking.after_send:2:kill")

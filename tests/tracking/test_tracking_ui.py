@@ -105,6 +105,7 @@ def test_a_port_that_another_takes_first(store: Store, monkeypatch: pytest.Monke
             pass
 
 
+@pytest.mark.thorough
 def test_a_new_server_is_asked_first_for_what_the_page_will_ask(store: Store, tmp_path: Path) -> None:
     log_toy_runs(tmp_path / "runs", store, "opinions", rows=1)
     page = find_page(store)
@@ -122,6 +123,7 @@ def test_a_new_server_is_asked_first_for_what_the_page_will_ask(store: Store, tm
     assert not gone.is_alive(), "a server that has ended is not waited for"
 
 
+@pytest.mark.thorough
 def test_ui_prints_the_link_and_ends_with_ctrl_c(store: Store, tmp_path: Path) -> None:
     log_toy_runs(tmp_path / "runs", store, "opinions", rows=1)
     work = write_packages(tmp_path / "work")  # the server imports none of these
@@ -182,6 +184,7 @@ def test_runs_list_and_show(
     assert "did you mean 'student'?" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_dead_run_is_shown_as_dead_and_sync_ends_it(
     store: Store, seen: Seen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

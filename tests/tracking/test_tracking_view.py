@@ -132,6 +132,7 @@ def _shown(seen: Seen, state: dict) -> set[str]:
     return {str(r.info.run_name) for r in seen.client.search_runs([number], state["searchFilter"])}
 
 
+@pytest.mark.thorough
 def test_views_of_a_lineage_and_of_a_contest(
     opened: Opener, store: Store, seen: Seen, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from example_counts import thorough_but
 from ranks_toy import BATCH, ROWS, Server
 
 from compress.training.ranks import Ranks, ranks
@@ -29,7 +30,7 @@ def report(folder: Path, rank: int = 0) -> dict[str, Any]:
     return json.loads((folder / f"report-{rank}.json").read_text())
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", thorough_but([2], [2, 3]))
 def test_several_processes_learn_what_one_learns(world: int, server: Server, tmp_path: Path) -> None:
     one, many = tmp_path / "one", tmp_path / "many"
     last = {"keep_best": False}  # the best weights are put back in the first process alone
@@ -61,6 +62,7 @@ def test_dropout_differs_by_process_and_a_run_can_be_repeated(server: Server, tm
     assert not np.allclose(weights(tmp_path / "a"), weights(tmp_path / "one"), atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("at_rank", [0, 1])
 def test_a_signal_to_one_stops_all_at_the_same_step_and_the_run_goes_on(
     at_rank: int, server: Server, tmp_path: Path
@@ -102,6 +104,7 @@ def test_numbers_that_go_bad_are_told_once(server: Server, tmp_path: Path) -> No
     assert [line[:2] for line in said.splitlines() if "(tells)" in line] == ["0:"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("at_rank", [0, 1])
 def test_a_process_that_is_killed_ends_the_others(at_rank: int, server: Server, tmp_path: Path) -> None:
     codes, said = server.ask(tmp_path / "x", 2, happens="SIGKILL", at_rank=at_rank, at_step=4)

@@ -195,6 +195,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return prints(folder, module)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cut", range(14))
 def test_every_cut_of_an_open_ended_run_ends_with_the_same_bits(
     cut: int, tmp_path: Path, whole: dict[str, str]

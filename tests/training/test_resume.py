@@ -152,6 +152,7 @@ def forgetting(*names: str) -> Callable[[Any, pytest.MonkeyPatch], None]:
     return forget
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "forget",
     [
@@ -181,6 +182,7 @@ def test_a_wrong_seed_of_the_same_length_shows(tmp_path: Path, whole: dict[str, 
 # --- kills ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_killed_at_random_steps(server: Server, tmp_path: Path, whole: dict[str, str]) -> None:
     random_ = random.Random(5)
     for trial in range(8):
@@ -210,6 +212,7 @@ def passed_points(folder: Path) -> list[tuple[str, int]]:
     return list(hits)
 
 
+@pytest.mark.thorough
 def test_killed_at_every_point_of_the_checkpoint_writer(server: Server, tmp_path: Path, whole: dict[str, str]) -> None:
     hits = passed_points(tmp_path / "recorded")
     names = {name for name, _ in hits}

@@ -482,6 +482,7 @@ def test_out_of_memory_is_one_line(failure: BaseException, tmp_path: Path) -> No
     assert error.do == "set a smaller training.max_tokens, a shorter maximum length, or precision bf16"
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="page faults are counted by Linux")
 def test_pages_are_kept_for_the_next_step() -> None:
     """In a process of its own: what the allocator is told, it is told for good."""
