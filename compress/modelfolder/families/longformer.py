@@ -11,7 +11,7 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.errors import UserError
 from compress.modelfolder import fields as f
 from compress.modelfolder.families import roberta
-from compress.modelfolder.family import Shapes, expand_layers
+from compress.modelfolder.family import Shapes, expand_layers, list_decoder_copies
 from compress.modelfolder.fields import Fields
 
 BODY = "longformer."
@@ -19,10 +19,7 @@ GLOBALS = {
     f"encoder.layers.{{i}}.attention.globals.{name}": f"{BODY}encoder.layer.{{i}}.attention.self.{name}_global"
     for name in ("query", "key", "value")
 }
-COPIES = {
-    "lm_head.decoder.weight": f"{BODY}embeddings.word_embeddings.weight",
-    "lm_head.decoder.bias": "lm_head.bias",
-}
+COPIES = list_decoder_copies("lm_head.", BODY)
 HEADS = {kind: names for kind, names in roberta.HEADS.items() if kind != "question_answering"}
 HELD = {"mlm": ("lm_head.",), "task": ("classifier.",)}
 KEYS = {"classifier_dropout": ""}
