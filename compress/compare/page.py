@@ -14,7 +14,8 @@ from compress.compare.frontier import ON, RankedRow, in_words
 from compress.compare.query import NAME, PARETO, less_is_better
 from compress.compare.rows import MISSING, SIZE
 from compress.errors import printable, without_folders
-from compress.report.rows import SLICES_NOTE, slices_sentence, slices_table
+from compress.report.rows import GROUPS_NOTE, SLICES_NOTE, groups_sentence, groups_table, slices_sentence, slices_table
+from evaluation.quality.gaps import find_largest_gap, measure_gaps
 from evaluation.quality.slices import Slice, find_worse
 
 HERE = Path(__file__).parent
@@ -30,13 +31,15 @@ class Picture:
 
 @dataclass(frozen=True)
 class Detail:
-    """What is known of one row beside its figures. churn: (columns, rows).  slices: of `metric`."""
+    """What is known of one row beside its figures. churn: (columns, rows).  slices: of `metric`.  groups: of the values
+    of one column, by the same metric."""
 
     name: str
     pictures: Sequence[Picture] = ()
     churn: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
     slices: Sequence[Slice] = ()
     metric: str = ""
+    groups: Sequence[Slice] = ()
 
 
 def page(
@@ -52,6 +55,7 @@ def page(
         ("chart", "Trade-off", _charts(judged, anchors)),
         ("table", "Models", _table(judged, anchors, keys)),
         ("slices", "Slices", _slices(details)),
+        ("groups", "Groups", _groups(details)),
         ("churn", "Changed predictions", "".join(_churn(d) for d in details if d.churn is not None)),
         ("pictures", "Plots", "".join(_pictures(d) for d in details if d.pictures)),
     ]
@@ -143,26 +147,65 @@ def _slices(details: Sequence[Detail]) -> str:
     for d in known:
         columns, rows = slices_table(d.slices, d.metric)
         columns = [*columns[:-1], "verdict"] if columns[-1] == "" else list(columns)
-        heads = [_head(name, 0 < i < len(columns) - 1, "ascending") for i, name in enumerate(columns)]
-        lines = []
-        for s, row in zip(d.slices, rows, strict=True):
-            orders = _orders(s)
-            cells = [_cell(text, name, order, 0 < i < len(columns) - 1, row=i == 0)
-                     for i, (text, name, order) in enumerate(zip(row, columns, orders, strict=False))]  # fmt: skip
-            kind = {"fails more": ' class="worse"', "fails less": ' class="better"'}.get(s.verdict, "")
-            lines.append(f'<tr role="row"{kind}>{"".join(cells)}</tr>')
-        sentence = "".join(f"<p>{_safe(line)}</p>" for line in slices_sentence(d.slices))
-        opened = " open" if len(known) == 1 or find_worse(d.slices) else ""
-        inner = _framed(f"Slices of {d.name}", heads, lines)
-        out.append(f"<details{opened}><summary>{_safe(d.name)}</summary>{sentence}{inner}</details>")
+        kinds = [{"fails more": "worse", "fails less": "better"}.get(s.verdict, "") for s in d.slices]
+        numeric = [0 < i < len(columns) - 1 for i in range(len(columns))]
+        inner = _rows_table(f"Slices of {d.name}", columns, numeric, rows, [_orders(s) for s in d.slices], kinds)
+        opened = len(known) == 1 or bool(find_worse(d.slices))
+        out.append(_folded(d.name, slices_sentence(d.slices), inner, opened=opened))
     return f'<p class="soft">{_safe(SLICES_NOTE)}</p>{"".join(out)}' if out else ""
+
+
+def _groups(details: Sequence[Detail]) -> str:
+    """A table for each model; unfolded are those whose best and worst group measurably differ."""
+    out = []
+    known = [d for d in details if d.groups]
+    for d in known:
+        columns, rows = groups_table(d.groups, d.metric)
+        gaps = measure_gaps(d.groups)
+        orders = [
+            _texts(f"{s.by}: {s.name}", s.rows, s.value and s.value.value, gap and gap.value)
+            for s, gap in zip(d.groups, gaps, strict=True)
+        ]
+        kinds = ["worse" if gap is not None and gap.low > 0 else "" for gap in gaps]
+        numeric = [i > 0 for i in range(len(columns))]
+        inner = _rows_table(f"Groups of {d.name}", columns, numeric, rows, orders, kinds)
+        largest = find_largest_gap(d.groups)
+        opened = len(known) == 1 or (largest is not None and largest.is_measurable)
+        out.append(_folded(d.name, groups_sentence(d.groups), inner, opened=opened))
+    return f'<p class="soft">{_safe(GROUPS_NOTE)}</p>{"".join(out)}' if out else ""
+
+
+def _rows_table(
+    caption: str,
+    columns: Sequence[str],
+    numeric: Sequence[bool],
+    rows: Sequence[Sequence[str]],
+    orders: Sequence[Sequence[str]],
+    kinds: Sequence[str],
+) -> str:
+    """A sortable table. orders: what the cells of each row are sorted by.  kinds: class of each row, or ""."""
+    heads = [_head(name, number, "ascending") for name, number in zip(columns, numeric, strict=True)]
+    lines = []
+    for row, order, kind in zip(rows, orders, kinds, strict=True):
+        cells = [_cell(text, columns[i], order[i], numeric[i], row=i == 0) for i, text in enumerate(row)]
+        named = f' class="{kind}"' if kind else ""
+        lines.append(f'<tr role="row"{named}>{"".join(cells)}</tr>')
+    return _framed(caption, heads, lines)
+
+
+def _folded(name: str, lines: Sequence[str], inner: str, *, opened: bool) -> str:
+    sentence = "".join(f"<p>{_safe(line)}</p>" for line in lines)
+    return f"<details{' open' if opened else ''}><summary>{_safe(name)}</summary>{sentence}{inner}</details>"
 
 
 def _orders(s: Slice) -> list[str]:
     """What the cells of a slice are sorted by."""
-    found = [f"{s.by}: {s.name}", s.rows, s.value and s.value.value, s.parent]
-    found += [s.difference and s.difference.value, s.adjusted, s.verdict]
-    return ["" if value is None else str(value) for value in found]
+    value, apart = s.value and s.value.value, s.difference and s.difference.value
+    return _texts(f"{s.by}: {s.name}", s.rows, value, s.parent, apart, s.adjusted, s.verdict)
+
+
+def _texts(*values: float | str | None) -> list[str]:
+    return ["" if value is None else str(value) for value in values]
 
 
 def _churn(d: Detail) -> str:

@@ -46,7 +46,7 @@ def page_of(
             details.append(_of_measured(j.row.name, gathered.measured[j.row.name]))
     if len(judged) > DETAILED:
         notes.append(
-            f"slices, changed predictions and plots are shown for {DETAILED} rows, those on the frontier first"
+            f"slices, groups, changed predictions and plots are shown for {DETAILED} rows, those on the frontier first"
         )
     return page(_title(judged, gathered), judged, keys, notes, details)
 
@@ -74,7 +74,7 @@ def _of_measured(name: str, m: MeasuredModel) -> Detail:
         title = f"reliability diagram, {m.measurement.context['dataset']}"
         pictures.append(Picture("Reliability diagram", calibration.chart(title, {name: m.calibration}, scaled=name)))
     churn = churn_table(m.churn) if m.churn else None
-    return Detail(name, pictures, churn, m.slices, m.metric or "")
+    return Detail(name, pictures, churn, m.slices, m.metric or "", m.groups)
 
 
 def _of_run(name: str, run: StoredRun, children: Sequence[StoredRun], reader: Reader) -> Detail:
@@ -89,7 +89,9 @@ def _of_run(name: str, run: StoredRun, children: Sequence[StoredRun], reader: Re
                 pictures.append((kind, Picture(PICTURES[kind][1] + (f", {one.name}" if place else ""), text)))
     pictures.sort(key=lambda pair: pair[0])
     metric, slices = slices_from_json(reader.text(run, "slices.json"))
-    return Detail(name, [p for _, p in pictures], _churn(reader.text(run, "churn.json")), slices, metric)
+    grouped_metric, groups = slices_from_json(reader.text(run, "groups.json"))
+    churn = _churn(reader.text(run, "churn.json"))
+    return Detail(name, [p for _, p in pictures], churn, slices, metric or grouped_metric, groups)
 
 
 def _churn(text: str | None) -> tuple[list[str], list[list[str]]] | None:
