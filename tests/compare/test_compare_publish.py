@@ -133,7 +133,7 @@ def test_the_title_names_an_experiment_that_all_rows_are_of(told: dict[str, Any]
 
 def test_a_folder_that_is_taken_gets_a_number(tmp_path: Path) -> None:
     place = tmp_path / "comparison"
-    assert publish._free(place) == place
+    assert publish._find_free_folder(place) == place
     place.mkdir()
     (tmp_path / "comparison-2").mkdir()
-    assert publish._free(place) == tmp_path / "comparison-3"
+    assert publish._find_free_folder(place) == tmp_path / "comparison-3"
