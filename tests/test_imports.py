@@ -208,19 +208,11 @@ def _called(node: ast.Call) -> str:
 MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in OURS}
 
 
-def _runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """All of a file but what only type checkers read."""
-    for child in ast.iter_child_nodes(node):
-        if not _for_type_checkers(child):
-            yield child
-            yield from _runtime_nodes(child)
-
-
 @cache
 def _imported_in_room(file: Path) -> frozenset[Path]:
-    """The files of the same room that a file imports, when it is imported itself or in a function."""
+    """The files of the same room that a file imports: when it is imported itself, in a function, for type checkers."""
     names: set[str] = set()
-    for node in _runtime_nodes(_tree(file)):
+    for node in ast.walk(_tree(file)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -14,7 +14,7 @@ from compress.analyze.subject import Analysis, encode_split, open_subject, table
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import Table
-from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.unsupported import refuse_quantized
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 1_000_000),
     help="Number of first tokens with global attention (default with --window: 1, [CLS]).",
 )
+@click.option(
+    "--longformer",
+    is_flag=True,
+    help="With --window: write a Longformer folder, which transformers loads. Its global tokens get projections of "
+    "their own; by default: 1 in sequence classification, else none.",
+)
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
 @click.option("--dry-run", is_flag=True, help="Print the planned changes; write nothing.")
 @shared("push")
@@ -40,6 +46,7 @@ def command(
     max_positions: int,
     window: int | None,
     global_tokens: int | None,
+    longformer: bool,
     output: Path | None,
     dry_run: bool,
 ) -> None:
@@ -49,12 +56,12 @@ def command(
       compress extend FOLDER --max-positions 4096 --window 256 --output runs/long
       compress finetune --model runs/long --data DATA --max-length 4096
 
-    Without --window every token still attends to all others, and transformers still loads the folder.
+    Without --window every token still attends to all others, and transformers still loads the folder. With --window
+    only compress does, or with --longformer both.
     """
     import dataclasses
 
     from compress.commands.extend import extend_folder
 
-    extend_folder(
-        model, max_positions, window, global_tokens, dataclasses.replace(options, output=output, dry_run=dry_run)
-    )
+    changed = dataclasses.replace(options, output=output, dry_run=dry_run)
+    extend_folder(model, max_positions, window, global_tokens, changed, longformer=longformer)

@@ -107,10 +107,10 @@ def promote(
     console.listen()
     fresh = any(o.path == "data.source" for o in options.overrides)
     judged = [_check_gates(model, gates, against, split, options, fresh) for model in models]
-    chosen = _choose(judged, gates)
+    chosen = _choose_best(judged, gates)
     if chosen.figures:
         console.result(f"gates passed by {chosen.sentence()}")
-    name = registering.format_registered_name(name or _usual_name(chosen))
+    name = registering.format_registered_name(name or _suggest_name(chosen))
     store = resolve_store(options.tracking_uri)
     fingerprint = identity(chosen.folder)
     held = registering.holder(store, name, alias)
@@ -124,7 +124,7 @@ def promote(
         raise UserError(
             f"version {held.number} of '{name}' already has this alias",
             where=f"--as {alias}",
-            why=_told_of(held),
+            why=_describe_version(held),
             do="add --replace to move it, or choose another alias or --name",
             code=ExitCode.REFUSED,
         )
@@ -134,8 +134,10 @@ def promote(
         console.document({**told, "version": None, "changed": False})
         return None
     with tempfile.TemporaryDirectory() as scratch:
-        loader = None if pyfunc is False else _loader(chosen.folder, Path(scratch), console, required=pyfunc is True)
-        candidate = _candidate(chosen, loader, fingerprint)
+        loader = (
+            None if pyfunc is False else _write_loader(chosen.folder, Path(scratch), console, required=pyfunc is True)
+        )
+        candidate = _build_candidate(chosen, loader, fingerprint)
         version = registering.promote(store, name, alias, candidate, experiment(options), console.warn)
     console.result(f"{chosen.name} is version {version.number} of '{name}' with alias {alias}{moved}")
     named = f"MLFLOW_TRACKING_URI={store.shown} "
@@ -148,7 +150,7 @@ def promote(
     return version
 
 
-def _loader(folder: Path, scratch: Path, console: Console, *, required: bool) -> Path | None:
+def _write_loader(folder: Path, scratch: Path, console: Console, *, required: bool) -> Path | None:
     """The files by which MLflow loads the model; None, with a note, for one that no service answers with."""
     try:
         return write_loader(scratch / "loader", folder, columns_of(folder))
@@ -170,18 +172,20 @@ def _check_gates(
         parent = None if against is None else str(resolve(against, options.tracking_uri))
         found = evaluate(str(folder), parent, split, BOOTSTRAP, plain, group_column=gates.group_column)[-1].measurement
         measured = meta.with_measurement(found).measurement
-    return CheckedModel(model, folder, meta, measured, _figures(model, folder, gates, measured, fresh))
+    return CheckedModel(model, folder, meta, measured, _list_figures(model, folder, gates, measured, fresh))
 
 
-def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote | None, fresh: bool) -> list[Figure]:
+def _list_figures(
+    model: str, folder: Path, gates: Gates, measured: MeasurementNote | None, fresh: bool
+) -> list[Figure]:
     values, context = (measured.values, measured.context) if measured else ({}, {})
     found = []
     if gates.drop is not None:
-        metric = _metric(measured)
+        metric = _find_metric(measured)
         key = f"vs_teacher/{metric}_difference"
         key = key if key in values else FAKE + key
         if key not in values:
-            raise _unknown(model, "--max-drop", "the drop from the teacher", "--data DATA --against TEACHER")
+            raise _report_unmeasured(model, "--max-drop", "the drop from the teacher", "--data DATA --against TEACHER")
         low, high = (0.0 - 100 * values.get(f"{key}_{end}", values[key]) for end in ("high", "low"))
         if gates.sure and low == high:  # earlier versions took equal figures on a few rows for certain
             raise UserError(
@@ -194,7 +198,7 @@ def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote |
         more = f" [{low:.2f}, {high:.2f}]{simulated}"
         found.append(Figure("--max-drop", name, value, gates.drop, "points", more))
     if gates.gap is not None:
-        found.append(_gap(model, gates, values, context))
+        found.append(_check_gap(model, gates, values, context))
     if gates.mb is not None:
         size = values.get("size/disk_mb", modelfolder.inspect(folder).disk_mb)
         found.append(Figure("--max-mb", "size on disk", size, gates.mb, "MB"))
@@ -206,7 +210,7 @@ def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote |
                 where=f"--max-ms, {model}", do=do if fresh else "add --data DATA to measure it again",
             )  # fmt: skip
         if "speed/latency_p50_ms" not in values:
-            raise _unknown(model, "--max-ms", "the latency", "--data DATA")
+            raise _report_unmeasured(model, "--max-ms", "the latency", "--data DATA")
         here = describe("cpu")["device"]
         if not fresh and context.get("device_kind", "cpu") == "cpu" and context.get("device") != here:
             raise UserError(
@@ -220,12 +224,12 @@ def _figures(model: str, folder: Path, gates: Gates, measured: MeasurementNote |
     return found
 
 
-def _gap(model: str, gates: Gates, values: Mapping[str, float], context: Mapping[str, str]) -> Figure:
+def _check_gap(model: str, gates: Gates, values: Mapping[str, float], context: Mapping[str, str]) -> Figure:
     """The largest gap between groups. Raises UserError where it has not been measured."""
     key = GAP if GAP in values else FAKE + GAP
     if key not in values:
         if gates.group_column is None:
-            raise _unknown(model, "--max-gap", "the gap between groups", "--data DATA --group-column COLUMN")
+            raise _report_unmeasured(model, "--max-gap", "the gap between groups", "--data DATA --group-column COLUMN")
         raise UserError(
             "the gap between groups is unknown", where=f"--max-gap, {model}",
             why="fewer than two groups are large enough to compare", do="use more rows or a column with fewer values",
@@ -237,11 +241,11 @@ def _gap(model: str, gates: Gates, values: Mapping[str, float], context: Mapping
     return Figure("--max-gap", name, high if gates.sure else value, gates.gap or 0.0, "points", more)
 
 
-def _unknown(model: str, flag: str, what: str, do: str) -> UserError:
+def _report_unmeasured(model: str, flag: str, what: str, do: str) -> UserError:
     return UserError(f"{what} has not been measured", where=f"{flag}, {model}", do=f"measure it: add {do}")
 
 
-def _choose(judged: Sequence[CheckedModel], gates: Gates) -> CheckedModel:
+def _choose_best(judged: Sequence[CheckedModel], gates: Gates) -> CheckedModel:
     """The best of those that meet all gates."""
     able = [j for j in judged if not j.failing]
     if not able:
@@ -255,26 +259,26 @@ def _choose(judged: Sequence[CheckedModel], gates: Gates) -> CheckedModel:
         raise UserError(what, why=label + nearest.sentence(), code=ExitCode.REFUSED)
     if len(able) == 1:
         return able[0]
-    grounds = {_ground(j) for j in able}
+    grounds = {_identify_rows(j) for j in able}
     if len(grounds) > 1 or None in grounds:
         do = "add --data DATA to measure them on the same rows"
         raise UserError(f"{len(able)} models pass the gates but were not measured on the same data", do=do)
-    return max(able, key=lambda j: (_quality(j.measured), -modelfolder.inspect(j.folder).disk_mb))
+    return max(able, key=lambda j: (_get_quality(j.measured), -modelfolder.inspect(j.folder).disk_mb))
 
 
-def _ground(judged: CheckedModel) -> tuple[str, str] | None:
+def _identify_rows(judged: CheckedModel) -> tuple[str, str] | None:
     context = judged.measured.context if judged.measured else {}
-    metric = _metric(judged.measured)
+    metric = _find_metric(judged.measured)
     return (context["dataset_digest"], metric) if "dataset_digest" in context and metric else None
 
 
-def _quality(measured: MeasurementNote | None) -> float:
+def _get_quality(measured: MeasurementNote | None) -> float:
     assert measured is not None
-    metric = _metric(measured)
+    metric = _find_metric(measured)
     return measured.values.get(f"quality/{metric}", measured.values.get(f"{FAKE}{metric}", float("-inf")))
 
 
-def _metric(measured: MeasurementNote | None) -> str:
+def _find_metric(measured: MeasurementNote | None) -> str:
     """The main metric of what was measured; empty where that cannot be told."""
     if measured is None:
         return ""
@@ -283,20 +287,20 @@ def _metric(measured: MeasurementNote | None) -> str:
     return measured.context.get("metric") or (compared[0] if len(set(compared)) == 1 else "")
 
 
-def _usual_name(chosen: CheckedModel) -> str:
+def _suggest_name(chosen: CheckedModel) -> str:
     """What the model is for: the data that it was trained on; else the folder's name."""
     if chosen.meta.data is not None and chosen.meta.data.name:
         return Path(chosen.meta.data.name.rpartition(":")[2]).stem
     return model_label(chosen.folder)
 
 
-def _candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str) -> registering.Candidate:
+def _build_candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str) -> registering.Candidate:
     measured = chosen.measured
     context = measured.context if measured else {}
     dataset = (
         (context["dataset"], context["dataset_digest"]) if {"dataset", "dataset_digest"} <= context.keys() else None
     )
-    metric = _metric(measured)
+    metric = _find_metric(measured)
     wanted = (f"quality/{metric}", "size/disk_mb", "speed/latency_p50_ms", f"vs_teacher/{metric}_difference")
     values: Mapping[str, float] = measured.values if measured else {}
     facts = {key: f"{values[key]:.6g}" for key in wanted if key in values}
@@ -313,6 +317,6 @@ def _candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str) -> r
     )
 
 
-def _told_of(held: registering.Version) -> str:
+def _describe_version(held: registering.Version) -> str:
     shown = [f"{key.rpartition('/')[2]} {value}" for key, value in held.tags.items() if "/" in key]
     return ", ".join(shown) or f"fingerprint {held.fingerprint[:12] or 'unknown'}"

@@ -85,19 +85,19 @@ def trade_off(
     ]
     for tick in y_ticks:
         out.append(f'<path class="grid" d="M{LEFT} {y(tick / share):.1f}H{right}"/>')
-        out.append(_text(LEFT - 7, y(tick / share) + 4, f"{tick:g}", "end"))
+        out.append(_draw_text(LEFT - 7, y(tick / share) + 4, f"{tick:g}", "end"))
     for tick in x_ticks:
         out.append(f'<path class="grid" d="M{x(tick):.1f} {TOP}V{bottom}"/>')
-        out.append(_text(x(tick), bottom + 18, f"{tick:g}", "middle"))
-    out.append(_text((LEFT + right) / 2, shape.height - 8, "latency p50, ms", "middle"))
+        out.append(_draw_text(x(tick), bottom + 18, f"{tick:g}", "middle"))
+    out.append(_draw_text((LEFT + right) / 2, shape.height - 8, "latency p50, ms", "middle"))
     unit = title(judged[0].row.metric or "quality") + (", %" if share == 100 else "")
     turned = f'<g transform="translate(15 {(TOP + bottom) / 2:.0f}) rotate(-90)">'
-    out.append(f"{turned}{_text(0, 0, unit, 'middle')}</g>")
+    out.append(f"{turned}{_draw_text(0, 0, unit, 'middle')}</g>")
     order = sorted(range(len(judged)), key=lambda i: (judged[i].place == ON, -size[i]))
     largest = shape.largest * min(1.0, math.sqrt(TABBED / len(judged)))
     radii = [max(SMALLEST, largest * math.sqrt(s / (heaviest or 1.0))) for s in size]
     centres = [(x(t), y(q[0])) for t, q in zip(latency, qualities, strict=True)]
-    names, labels = _Names(shape, centres, radii), []
+    names, labels = _Labels(shape, centres, radii), []
     for i in order:
         j, at = judged[i], centres[i]
         on = j.place == ON
@@ -112,7 +112,7 @@ def trade_off(
             f"<title>{escape(spoken(j))}</title></a>"
         )
         if on and (place := names.place(j.row.name, i)) is not None:
-            labels.append(_text(*place, printable(j.row.name, shape.letters), "start", ' class="name"'))
+            labels.append(_draw_text(*place, printable(j.row.name, shape.letters), "start", ' class="name"'))
     return "\n".join([*out, *labels, "</svg>"])
 
 
@@ -134,7 +134,7 @@ def spoken(j: RankedRow) -> str:
     return printable(f"{row.name}: {figures}; {places.get(j.place, j.place)}" + (f"; {recipe}" if recipe else ""), 400)
 
 
-class _Names:
+class _Labels:
     """Places for names beside their points, so that none covers another or a point: what finds none is not written."""
 
     def __init__(self, shape: Shape, centres: Sequence[tuple[float, float]], radii: Sequence[float]) -> None:
@@ -150,15 +150,15 @@ class _Names:
             left, base = x + dx, y + dy
             box = (left, base - 11, left + long, base + 3)
             inside = left >= LEFT and left + long <= self.shape.width - 4 and TOP < base < self.shape.height - BOTTOM
-            if inside and not any(_overlap(box, other) for other in self.taken):
+            if inside and not any(_boxes_overlap(box, other) for other in self.taken):
                 self.taken.append(box)
                 return left, base
         return None
 
 
-def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+def _boxes_overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
+def _draw_text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(printable(text, 90))}</text>'

@@ -66,10 +66,10 @@ def build(runs: Sequence[StoredRun], read: Callable[[Sequence[StoredRun]], Mappi
     """The page of these runs of one experiment, the newest first. read: runs → run id → its quality on resamples; asked
     of the runs that are shown alone, since it reads a file for each."""
     found = {run.run_id: of_run(run, run.name, None) for run in runs}
-    models, references = _choose(runs, found)
+    models, references = _choose_runs(runs, found)
     shown = [*models, *references]
     resampled = read(shown)
-    names = unique([*(run.name for run in models), *map(_model_name, references)], [run.run_id for run in shown])
+    names = unique([*(run.name for run in models), *map(_name_parent, references)], [run.run_id for run in shown])
     rows = [
         replace(found[run.run_id], name=name, resampled=resampled.get(run.run_id))
         for run, name in zip(shown, names, strict=True)
@@ -85,7 +85,7 @@ def build(runs: Sequence[StoredRun], read: Callable[[Sequence[StoredRun]], Mappi
             belongs = run.tags.get("compress.role") == "stage" and run.parent in shipped
             tags[run.run_id] = {DEPLOYABLE: STAGE if belongs else NO, PARETO: MISSING}
     own = rows[: len(models)]
-    return FirstPage(tags, describe(judged, decide(judged), notes), dict(_views(models, own)))
+    return FirstPage(tags, describe(judged, decide(judged), notes), dict(_build_views(models, own)))
 
 
 def describe(judged: Sequence[RankedRow], verdict: Verdict | None, notes: Sequence[str]) -> str:
@@ -117,22 +117,22 @@ def describe(judged: Sequence[RankedRow], verdict: Verdict | None, notes: Sequen
     return "\n\n".join([*parts, END])
 
 
-def _choose(runs: Sequence[StoredRun], rows: Mapping[str, Row]) -> tuple[list[StoredRun], list[StoredRun]]:
+def _choose_runs(runs: Sequence[StoredRun], rows: Mapping[str, Row]) -> tuple[list[StoredRun], list[StoredRun]]:
     """(runs of deployable models, one each; runs that measured a parent which no run made, one each). rows: run id →
     its row."""
     by_id = {run.run_id: run for run in runs}
     able = [(run, rows[run.run_id]) for run in runs if _is_deployable(run, rows[run.run_id])]
     own: dict[object, StoredRun] = {}
     measurements = set()
-    for run, row in sorted(able, key=lambda pair: _preference(*pair)):
-        figures = _figures(row)
+    for run, row in sorted(able, key=lambda pair: _rank_preference(*pair)):
+        figures = _get_figures(row)
         if _stands_alone(run, by_id) and (run.tags.get(PROMOTED_TAG) is None or figures not in measurements):
-            own.setdefault(_identity(run, row), run)
+            own.setdefault(_identify_model(run, row), run)
             measurements.add(figures)
     chosen = {run.run_id for run in own.values()}
     others: dict[object, StoredRun] = {}
     for run, row in able:
-        identity, parent = _identity(run, row), run.tags.get("compress.role") == "teacher"
+        identity, parent = _identify_model(run, row), run.tags.get("compress.role") == "teacher"
         if parent and not _stands_alone(run, by_id) and identity not in own:
             others.setdefault(identity, run)
     return [run for run in runs if run.run_id in chosen], list(others.values())
@@ -150,29 +150,29 @@ def _stands_alone(run: StoredRun, by_id: Mapping[str, StoredRun]) -> bool:
     return not run.parent or (above is not None and above.tags.get("compress.role") == "summary")
 
 
-def _preference(run: StoredRun, row: Row) -> tuple[bool, bool, int]:
+def _rank_preference(run: StoredRun, row: Row) -> tuple[bool, bool, int]:
     """Of several runs of one model, the smallest is shown: one that made it, and timed it, the newest."""
     copied = PROMOTED_TAG in run.tags or FLAVOUR_TAG in run.tags  # FLAVOUR_TAG: by earlier versions
     return copied, LATENCY not in row.values, -run.started_ms
 
 
-def _identity(run: StoredRun, row: Row) -> object:
+def _identify_model(run: StoredRun, row: Row) -> object:
     """The same for two runs that measured the same model on the same data."""
     model = run.tags.get("compress.fingerprint")
     return (model, row.data) if model else run.run_id
 
 
-def _figures(row: Row) -> object:
+def _get_figures(row: Row) -> object:
     """The same for a run that measured a model and one that copied the figures from its folder."""
     return row.quality, row.values[SIZE], row.values.get(LATENCY)
 
 
-def _model_name(run: StoredRun) -> str:
+def _name_parent(run: StoredRun) -> str:
     """What the parent is called that a run measured."""
     return run.tags.get("compress.model") or run.name
 
 
-def _views(models: Sequence[StoredRun], rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _build_views(models: Sequence[StoredRun], rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Metric → the state of its view; models and their rows, the newest first."""
     metrics = list(dict.fromkeys(row.metric for row in rows if row.metric is not None))
     nested = not any(run.parent for run in models)

@@ -37,7 +37,7 @@ def rank_rows(rows: Sequence[Row]) -> tuple[list[RankedRow], list[str]]:
         if verdict.unpaired or (place == DOMINATED and not verdict.paired):
             single.append(row.name)
     judged = [found.get(id(row), RankedRow(row, UNRANKED)) for row in rows]
-    return judged, _notes(rows, [row for row, _ in able], single)
+    return judged, _describe_ranking(rows, [row for row, _ in able], single)
 
 
 def in_words(conditions: Sequence[str]) -> str:
@@ -55,7 +55,7 @@ def require_like(rows: Sequence[Row]) -> None:
         return
     apart = [name for i, name in enumerate(CONDITIONS) if len({kind[i] for kind in kinds}) > 1]
     at = [CONDITIONS.index(name) for name in apart]
-    found = "; ".join(f"{_rows(n)} {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
+    found = "; ".join(f"{_count_rows(n)} {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
     names = ", ".join({"latency_shape": "length"}.get(name, name) for name in apart)
     first = kinds.most_common(1)[0][0][at[0]]
     key = apart[0]
@@ -67,7 +67,7 @@ def require_like(rows: Sequence[Row]) -> None:
     )
 
 
-def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> list[str]:
+def _describe_ranking(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> list[str]:
     lines = []
     if able:
         lines.append(
@@ -77,17 +77,19 @@ def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> l
         )
     if single:
         lines.append(
-            f"{_rows(len(single))} compared with some others by unpaired intervals, which are less sensitive, because "
-            f"the runs have no common resampled rows: {_named(single)}"
+            f"{_count_rows(len(single))} compared with some others by unpaired intervals, which are less sensitive, "
+            f"because the runs have no common resampled rows: {_join_names(single)}"
         )
     data = Counter(row.data for row in rows if row.quality is not None)
     if len(data) > 1:
-        told = "; ".join(f"{_rows(n)} {kind[0]} on {kind[3] or '?'} rows of {_dataset(rows, kind)}" for kind, n in
-                         data.most_common(4))  # fmt: skip
+        told = "; ".join(
+            f"{_count_rows(n)} {kind[0]} on {kind[3] or '?'} rows of {_find_dataset(rows, kind)}"
+            for kind, n in data.most_common(4)
+        )
         lines.append(f"quality was measured on different data or with different metrics, so it is not ranked: {told}")
     elif data:
         kind = next(iter(data))
-        lines.append(f"quality: {kind[0]} on {kind[3] or '?'} rows of {_dataset(rows, kind)}")
+        lines.append(f"quality: {kind[0]} on {kind[3] or '?'} rows of {_find_dataset(rows, kind)}")
     kinds = {c for row in rows if (c := row.conditions) is not None}
     if len(kinds) == 1:
         runtimes = sorted({row.runtime for row in rows if row.runtime is not None})
@@ -98,32 +100,34 @@ def _notes(rows: Sequence[Row], able: Sequence[Row], single: Sequence[str]) -> l
         )
     busy = [row.name for row in rows if row.context.get("contaminated") == "yes"]
     if busy:
-        lines.append(f"{_rows(len(busy))} timed on a busy machine, so without a latency: {_named(busy)}")
+        lines.append(f"{_count_rows(len(busy))} timed on a busy machine, so without a latency: {_join_names(busy)}")
     timed = [row.name for row in rows if row.context.get("clock") == "processor time"]
     if timed:
         lines.append(
-            f"{_rows(len(timed))} timed on a busy machine, by processor time, what a call takes when alone: "
-            f"{_named(timed)}"
+            f"{_count_rows(len(timed))} timed on a busy machine, by processor time, what a call takes when alone: "
+            f"{_join_names(timed)}"
         )
     simulated = [row.name for row in rows if row.simulated]
     if simulated:
-        lines.append(f"simulated quantization, so latency is unknown and the row is not ranked: {_named(simulated)}")
+        lines.append(
+            f"simulated quantization, so latency is unknown and the row is not ranked: {_join_names(simulated)}"
+        )
     poor = [f"{row.name} ({', '.join(row.missing)})" for row in rows if row.missing and not row.simulated]
     if poor:
-        lines.append(f"{_rows(len(poor))} with missing values, shown as —: {_named(poor)}")
+        lines.append(f"{_count_rows(len(poor))} with missing values, shown as —: {_join_names(poor)}")
     return lines
 
 
-def _dataset(rows: Sequence[Row], kind: tuple[str, ...]) -> str:
+def _find_dataset(rows: Sequence[Row], kind: tuple[str, ...]) -> str:
     return next(
         (row.context["dataset"] for row in rows if row.data == kind and "dataset" in row.context), "unknown data"
     )
 
 
-def _rows(count: int) -> str:
+def _count_rows(count: int) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}"
 
 
-def _named(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more

@@ -43,7 +43,7 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     Raises UserError for an unknown or deleted run and an unknown experiment.
     """
     listed, notes = reader.list_runs(), []
-    chosen = {run.run_id: run for run in (_meant(reader, listed, name) for name in names)}
+    chosen = {run.run_id: run for run in (_find_run(reader, listed, name) for name in names)}
     named = frozenset(chosen)
     if experiment is None and not names:
         newest = next((run for run in listed if not run.deleted), None)
@@ -61,7 +61,7 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     told = [run for run in found if run.run_id in named or holds_model(run)]
     if experiment is not None and len(told) < len(found):
         notes.append(f"not shown: {format_run_count(len(found) - len(told))} of {experiment} that measured no model")
-    twice = _twice(named, told)
+    twice = _find_repeated_runs(named, told)
     if twice:
         told = [run for run in told if run.run_id not in twice]
         notes.append(f"not shown: {format_run_count(len(twice))} of a last stage; the run above has the same figures")
@@ -76,7 +76,7 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     return [of_run(run, name, figures.get(run.run_id)) for run, name in zip(told, shown, strict=True)], notes
 
 
-def _meant(reader: Reader, listed: Sequence[ListedRun], name: str) -> ListedRun:
+def _find_run(reader: Reader, listed: Sequence[ListedRun], name: str) -> ListedRun:
     folder = Path(name).expanduser()
     if folder.is_dir():
         ids = reader.in_folder(str(folder.absolute()))
@@ -93,21 +93,21 @@ def holds_model(run: StoredRun) -> bool:
     """Whether a run has figures of a model."""
     if run.tags.get("compress.role") in ROLES:
         return False
-    return bool(_figures(run))
+    return bool(_get_model_figures(run))
 
 
-def _twice(named_ones: Collection[str], runs: Sequence[StoredRun]) -> set[str]:
+def _find_repeated_runs(named_ones: Collection[str], runs: Sequence[StoredRun]) -> set[str]:
     """Ids of the runs, none of them named, that tell of the same model as the run above them: last stages of chains."""
     by_id = {run.run_id: run for run in runs}
     found = set()
     for run in runs:
         above = by_id.get(run.parent)
-        if above is not None and run.run_id not in named_ones and _figures(run) == _figures(above):
+        if above is not None and run.run_id not in named_ones and _get_model_figures(run) == _get_model_figures(above):
             found.add(run.run_id)
     return found
 
 
-def _figures(run: StoredRun) -> dict[str, float]:
+def _get_model_figures(run: StoredRun) -> dict[str, float]:
     return {key: value for key, value in run.metrics.items() if key.startswith(MEASURED)}
 
 

@@ -37,27 +37,27 @@ def page_of(
 ) -> str:
     """The page of these rows, with what their runs left and what was measured now."""
     order = sorted(judged, key=lambda j: (j.place != ON, j.place != OPEN))[:DETAILED]
-    below = _below(order, reader)
+    below = _group_children(order, reader)
     details, notes = [], list(notes)
     for j in order:
         if j.row.run is not None:
-            details.append(_of_run(j.row.name, j.row.run, below.get(j.row.run.run_id, []), reader))
+            details.append(_describe_run(j.row.name, j.row.run, below.get(j.row.run.run_id, []), reader))
         else:
-            details.append(_of_measured(j.row.name, gathered.measured[j.row.name]))
+            details.append(_describe_measured(j.row.name, gathered.measured[j.row.name]))
     if len(judged) > DETAILED:
         notes.append(
-            f"slices, changed predictions and plots are shown for {DETAILED} rows, those on the frontier first"
+            f"slices, groups, changed predictions and plots are shown for {DETAILED} rows, those on the frontier first"
         )
-    return page(_title(judged, gathered), judged, keys, notes, details)
+    return page(_build_title(judged, gathered), judged, keys, notes, details)
 
 
-def _title(judged: Sequence[RankedRow], gathered: ComparedRows) -> str:
+def _build_title(judged: Sequence[RankedRow], gathered: ComparedRows) -> str:
     names = {j.row.facts["experiment"] for j in judged if "experiment" in j.row.facts}
     what = f", experiment {next(iter(names))}" if len(names) == 1 and not gathered.measured else ""
     return f"{len(judged):,} model{'s' * (len(judged) != 1)} compared{what}"
 
 
-def _below(order: Sequence[RankedRow], reader: Reader) -> Mapping[str, list[StoredRun]]:
+def _group_children(order: Sequence[RankedRow], reader: Reader) -> Mapping[str, list[StoredRun]]:
     """Run id → the runs below it: stages leave their pictures there."""
     found: dict[str, list[StoredRun]] = {}
     for run in reader.children([j.row.run.run_id for j in order if j.row.run is not None]):
@@ -65,7 +65,7 @@ def _below(order: Sequence[RankedRow], reader: Reader) -> Mapping[str, list[Stor
     return found
 
 
-def _of_measured(name: str, m: MeasuredModel) -> Detail:
+def _describe_measured(name: str, m: MeasuredModel) -> Detail:
     from compress.measure import calibration
     from compress.report.rows import churn_table
 
@@ -74,10 +74,10 @@ def _of_measured(name: str, m: MeasuredModel) -> Detail:
         title = f"reliability diagram, {m.measurement.context['dataset']}"
         pictures.append(Picture("Reliability diagram", calibration.chart(title, {name: m.calibration}, scaled=name)))
     churn = churn_table(m.churn) if m.churn else None
-    return Detail(name, pictures, churn, m.slices, m.metric or "")
+    return Detail(name, pictures, churn, m.slices, m.metric or "", m.groups)
 
 
-def _of_run(name: str, run: StoredRun, children: Sequence[StoredRun], reader: Reader) -> Detail:
+def _describe_run(name: str, run: StoredRun, children: Sequence[StoredRun], reader: Reader) -> Detail:
     pictures: list[tuple[int, Picture]] = []
     for place, one in enumerate([run, *children]):
         for file in reader.files(one):
@@ -89,10 +89,12 @@ def _of_run(name: str, run: StoredRun, children: Sequence[StoredRun], reader: Re
                 pictures.append((kind, Picture(PICTURES[kind][1] + (f", {one.name}" if place else ""), text)))
     pictures.sort(key=lambda pair: pair[0])
     metric, slices = slices_from_json(reader.text(run, "slices.json"))
-    return Detail(name, [p for _, p in pictures], _churn(reader.text(run, "churn.json")), slices, metric)
+    grouped_metric, groups = slices_from_json(reader.text(run, "groups.json"))
+    churn = _read_churn(reader.text(run, "churn.json"))
+    return Detail(name, [p for _, p in pictures], churn, slices, metric or grouped_metric, groups)
 
 
-def _churn(text: str | None) -> tuple[list[str], list[list[str]]] | None:
+def _read_churn(text: str | None) -> tuple[list[str], list[list[str]]] | None:
     """The table that a run left; None for what is none."""
     try:
         said = json.loads(text or "")
@@ -111,7 +113,7 @@ def log(
     console: Console,
 ) -> Path:
     """A run of the store with the files as artifacts and the table as its note; returns its folder."""
-    folder = _free(Path("runs") / "comparison")
+    folder = _find_free_folder(Path("runs") / "comparison")
     folder.mkdir(parents=True)
     with open_requested_run(folder, options, method="compare", role="comparison", warn=console.warn) as run:
         for name, text in files.items():
@@ -125,7 +127,7 @@ def log(
     return folder
 
 
-def _free(plain: Path) -> Path:
+def _find_free_folder(plain: Path) -> Path:
     folder, number = plain, 1
     while folder.exists():
         number += 1

@@ -90,7 +90,7 @@ def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
         console.result(f"- {line}" if asked.markdown else line)
     shown = {row.name: gathered.measured[row.name] for row in rows if row.run is None}
     if asked.slices or asked.sliced:
-        _tell_slices(console, shown, asked)
+        _print_slices(console, shown, asked)
     if asked.group_column is not None:
         from compress.measure.labelled import print_groups
 
@@ -98,16 +98,19 @@ def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
     if verdict is not None:
         for line in verdict.lines():
             console.result(line)
-    document = table.document(judged, notes, verdict) | {"slices": _slices(shown), "groups": _groups(shown)}
+    document = table.document(judged, notes, verdict) | {
+        "slices": _slices_as_json(shown),
+        "groups": _groups_as_json(shown),
+    }
     if asked.csv is not None:
-        _write(console, asked.csv, table.as_csv(judged, keys))
+        _write_file(console, asked.csv, table.as_csv(judged, keys))
     if asked.html is not None or asked.log:
         from compress.compare.publish import log, page_of
 
         notes = [*(verdict.lines() if verdict is not None else []), *notes]
         text = page_of(judged, keys, notes, gathered, reader)
         if asked.html is not None:
-            _write(console, asked.html, text)
+            _write_file(console, asked.html, text)
         if asked.log:
             where = asked.experiment or next((r.facts["experiment"] for r in rows if "experiment" in r.facts), None)
             files = {PAGE: text, TABLE: table.as_csv(judged, keys)}
@@ -145,7 +148,7 @@ def gather(asked: CompareRequest, options: RunOptions, reader: Reader, console: 
     return ComparedRows([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
 
 
-def _tell_slices(console: Console, measured: Mapping[str, MeasuredModel], asked: CompareRequest) -> None:
+def _print_slices(console: Console, measured: Mapping[str, MeasuredModel], asked: CompareRequest) -> None:
     from compress.report.rows import SLICES_NOTE, slices_sentence, slices_table
 
     told = False
@@ -158,11 +161,11 @@ def _tell_slices(console: Console, measured: Mapping[str, MeasuredModel], asked:
     console.result(SLICES_NOTE if told else "slices of runs are only on the page: add --html FILE")
 
 
-def _slices(measured: Mapping[str, MeasuredModel]) -> dict[str, list[dict]]:
+def _slices_as_json(measured: Mapping[str, MeasuredModel]) -> dict[str, list[dict]]:
     return {name: [s.as_json() for s in m.slices] for name, m in measured.items()}
 
 
-def _groups(measured: Mapping[str, MeasuredModel]) -> dict[str, dict]:
+def _groups_as_json(measured: Mapping[str, MeasuredModel]) -> dict[str, dict]:
     return {
         name: {"groups": [s.as_json() for s in m.groups], "gap": None if m.gap is None else m.gap.as_json()}
         for name, m in measured.items()
@@ -185,7 +188,7 @@ def _check_gaps(measured: Mapping[str, MeasuredModel], most: float) -> None:
         )  # fmt: skip
 
 
-def _write(console: Console, path: Path, text: str) -> None:
+def _write_file(console: Console, path: Path, text: str) -> None:
     """A file in the place of what was there. Raises UserError for a folder."""
     if path.is_dir():
         raise UserError("is a folder", where=str(path), do="name a file")

@@ -48,7 +48,7 @@ def columns(rows: Sequence[Row], asked: Sequence[str]) -> list[str]:
     """The keys that are shown."""
     if asked:
         return list(asked)
-    found = {key: {value for row in rows if (value := _value(row, key)) is not None} for key in USUAL}
+    found = {key: {value for row in rows if (value := _get_value(row, key)) is not None} for key in USUAL}
     # One runtime and one data set for all are said below the table.
     return [key for key in USUAL if key == PARETO or len(found[key]) > (key in (RUNTIME, DATA))]
 
@@ -68,7 +68,7 @@ def heads(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     """What people call the columns."""
     metrics = {row.metric for row in rows if row.metric is not None}
     quality = title(next(iter(metrics))) if len(metrics) == 1 else "quality"
-    return [quality if key == QUALITY else _TITLES.get(key) or _called(key) for key in keys]
+    return [quality if key == QUALITY else _TITLES.get(key) or _get_title(key) for key in keys]
 
 
 def cells(judged: RankedRow, keys: Sequence[str]) -> list[str]:
@@ -84,21 +84,21 @@ def cell(judged: RankedRow, key: str) -> str:
     if key == QUALITY:
         return quality_cell(row)
     if key in (RUNTIME, DATA):
-        return printable(_value(row, key) or MISSING, 60)
+        return printable(_get_value(row, key) or MISSING, 60)
     if key == DIFFERENCE:
-        found = _difference(row)
-        return MISSING if found is None else _points(*found)
+        found = _get_difference(row)
+        return MISSING if found is None else _format_points(*found)
     value = value_of(row, key)
     if value is None:
         return MISSING
-    return printable(value, 200) if isinstance(value, str) else _form(key, value)
+    return printable(value, 200) if isinstance(value, str) else _format_figure(key, value)
 
 
 def sortable(judged: RankedRow, key: str) -> float | str | None:
     """What a cell is sorted by."""
     if key == PARETO:
         return float((ON, OPEN, DOMINATED, UNRANKED).index(judged.place))
-    found = _difference(judged.row) if key == DIFFERENCE else None
+    found = _get_difference(judged.row) if key == DIFFERENCE else None
     return found[0] if found else value_of(judged.row, key)
 
 
@@ -137,7 +137,7 @@ def as_csv(judged: Sequence[RankedRow], keys: Sequence[str]) -> str:
         line: list[object] = []
         for key in keys:
             if key in (QUALITY, DIFFERENCE):
-                found = j.row.quality if key == QUALITY else _difference(j.row)
+                found = j.row.quality if key == QUALITY else _get_difference(j.row)
                 line += [None, None, None] if found is None else found
             else:
                 line.append(j.place if key == PARETO else value_of(j.row, key))
@@ -145,23 +145,23 @@ def as_csv(judged: Sequence[RankedRow], keys: Sequence[str]) -> str:
     return format_csv(lines)
 
 
-def _value(row: Row, key: str) -> Any:
-    own = {DIFFERENCE: lambda: _difference(row), RUNTIME: lambda: row.runtime, DATA: lambda: row.dataset}
+def _get_value(row: Row, key: str) -> Any:
+    own = {DIFFERENCE: lambda: _get_difference(row), RUNTIME: lambda: row.runtime, DATA: lambda: row.dataset}
     return own[key]() if key in own else value_of(row, key)
 
 
-def _difference(row: Row) -> tuple[float, float | None, float | None] | None:
+def _get_difference(row: Row) -> tuple[float, float | None, float | None] | None:
     key = f"vs_teacher/{row.metric}_difference"
     found = [row.values.get(k) for k in (key, f"{key}_low", f"{key}_high")]
     return None if found[0] is None else (found[0], found[1], found[2])
 
 
-def _points(value: float, low: float | None, high: float | None) -> str:
+def _format_points(value: float, low: float | None, high: float | None) -> str:
     text = f"{100 * value:+.2f}"
     return text if low is None or high is None else f"{text} [{100 * low:+.2f}, {100 * high:+.2f}]"
 
 
-def _called(key: str) -> str:
+def _get_title(key: str) -> str:
     """The name that the other tables give a figure; its key where they have none."""
     for label, keys, _ in figures(None):
         if keys[0] == key:
@@ -169,7 +169,7 @@ def _called(key: str) -> str:
     return key
 
 
-def _form(key: str, value: float) -> str:
+def _format_figure(key: str, value: float) -> str:
     if key in (SIZE, LATENCY):
         return f"{value:,.2f}"
     if key in _TITLES:

@@ -46,30 +46,32 @@ def decide(judged: Sequence[RankedRow]) -> Verdict | None:
     difference to the reference lies below zero. Of those without one, the model with the largest product of how many
     times smaller and how many times faster it is wins; an unknown speed counts as equal.
     """
-    rows = _comparable([j.row for j in judged])
+    rows = _select_comparable([j.row for j in judged])
     if len(rows) < 2:
         return None
     reference = max(rows, key=lambda row: (row.facts.get("role") == "teacher", row.quality or (0.0,), row.values[SIZE]))
     others = [row for row in rows if row is not reference]
-    losses = {id(row): _difference(row, reference) for row in others}
-    able = [row for row in others if losses[id(row)].high >= 0 and _gain(row, reference) > math.log1p(TOLERANCE)]
-    best = max(able, key=lambda row: _gain(row, reference), default=reference)
+    losses = {id(row): _subtract_quality(row, reference) for row in others}
+    able = [
+        row for row in others if losses[id(row)].high >= 0 and _score_savings(row, reference) > math.log1p(TOLERANCE)
+    ]
+    best = max(able, key=lambda row: _score_savings(row, reference), default=reference)
     reasons = {
-        row.name: _why_not(row, best, None if row is reference else losses[id(row)], row is reference)
-        for row in sorted(rows, key=lambda row: -_gain(row, reference))
+        row.name: _explain_rejection(row, best, None if row is reference else losses[id(row)], row is reference)
+        for row in sorted(rows, key=lambda row: -_score_savings(row, reference))
         if row is not best
     }
     outside = [j.row for j in judged if j.row.name not in {row.name for row in rows}]
-    reasons |= {row.name: _outside(row, reference) for row in outside}
+    reasons |= {row.name: _describe_missing(row, reference) for row in outside}
     if best is reference:
         sentence = f"keep {best.name}: no other model is smaller or faster without a measurable loss"
     else:
-        sentence = f"ship {best.name}: {', '.join(_costs(best, reference))}, {_quality(best, losses[id(best)])}"
-        sentence += f", against {reference.name}"
+        costs, loss = ", ".join(_describe_costs(best, reference)), _describe_difference(best, losses[id(best)])
+        sentence = f"ship {best.name}: {costs}, {loss}, against {reference.name}"
     return Verdict(best.name, reference.name, sentence, reasons)
 
 
-def _comparable(rows: Sequence[Row]) -> list[Row]:
+def _select_comparable(rows: Sequence[Row]) -> list[Row]:
     """Those with quality and size, on the data that most are measured on."""
     able = [row for row in rows if row.candidate is not None and not row.simulated]
     if not able:
@@ -78,7 +80,7 @@ def _comparable(rows: Sequence[Row]) -> list[Row]:
     return [row for row in able if row.data == data]
 
 
-def _difference(row: Row, reference: Row) -> Interval:
+def _subtract_quality(row: Row, reference: Row) -> Interval:
     """Quality minus the reference's, paired where both have figures of the same resamples."""
     one, other = row.candidate, reference.candidate
     assert one is not None
@@ -88,21 +90,21 @@ def _difference(row: Row, reference: Row) -> Interval:
     return Interval(one.quality - other.quality, one.low - other.high, one.high - other.low, 0, 0)
 
 
-def _gain(row: Row, reference: Row) -> float:
+def _score_savings(row: Row, reference: Row) -> float:
     """Log of times smaller and times faster."""
-    return math.log(reference.values[SIZE] / row.values[SIZE]) + math.log(_faster(row, reference) or 1.0)
+    return math.log(reference.values[SIZE] / row.values[SIZE]) + math.log(_compute_speedup(row, reference) or 1.0)
 
 
-def _faster(row: Row, reference: Row) -> float | None:
+def _compute_speedup(row: Row, reference: Row) -> float | None:
     """None where a latency is unknown, or the two were measured under other conditions."""
     if row.conditions is None or row.conditions != reference.conditions:
         return None
     return reference.values[LATENCY] / row.values[LATENCY]
 
 
-def _costs(row: Row, reference: Row) -> list[str]:
-    smaller, faster = reference.values[SIZE] / row.values[SIZE], _faster(row, reference)
-    parts = [_times(smaller, "smaller", "larger")]
+def _describe_costs(row: Row, reference: Row) -> list[str]:
+    smaller, faster = reference.values[SIZE] / row.values[SIZE], _compute_speedup(row, reference)
+    parts = [_format_ratio(smaller, "smaller", "larger")]
     if faster is None:
         return [*parts, "speed unknown"]
     ends = [row.values.get(f"{SPEEDUP}_{end}") for end in ("low", "high")]
@@ -110,17 +112,17 @@ def _costs(row: Row, reference: Row) -> list[str]:
     beside = row.run is None and reference.facts.get("role") == "teacher"  # measured in turn with the reference
     if beside and ends[0] is not None and ends[1] is not None:
         interval = f" [{ends[0]:.1f}, {ends[1]:.1f}]"
-    return [*parts, _times(faster, "faster", "slower") + interval]
+    return [*parts, _format_ratio(faster, "faster", "slower") + interval]
 
 
-def _times(ratio: float, more: str, less: str) -> str:
+def _format_ratio(ratio: float, more: str, less: str) -> str:
     """`2.1x smaller`, `1.4x larger`, `as …` where it is neither."""
     if abs(math.log(ratio)) <= math.log1p(TOLERANCE):
         return {"smaller": "same size", "faster": "same speed"}[more]
     return f"{ratio:.1f}x {more}" if ratio > 1 else f"{1 / ratio:.1f}x {less}"
 
 
-def _quality(row: Row, found: Interval) -> str:
+def _describe_difference(row: Row, found: Interval) -> str:
     metric = row.metric or ""
     scale, unit = (100, "points of ") if in_percent(metric) else (1, "")
     text = f"{scale * found.value:+.1f} [{scale * found.low:+.1f}, {scale * found.high:+.1f}] {unit}{title(metric)}"
@@ -129,16 +131,18 @@ def _quality(row: Row, found: Interval) -> str:
     return f"a measurable gain ({text})" if found.low > 0 else f"no measurable loss ({text})"
 
 
-def _why_not(row: Row, best: Row, loss: Interval | None, is_reference: bool) -> str:
+def _explain_rejection(row: Row, best: Row, loss: Interval | None, is_reference: bool) -> str:
     if loss is not None and loss.high < 0:
-        return _quality(row, loss)
-    parts = _costs(row, best)
+        return _describe_difference(row, loss)
+    parts = _describe_costs(row, best)
     if is_reference:
         return f"the reference, {' and '.join(parts)}"
-    return f"{' and '.join(parts)}" + ("" if loss is None or loss.low <= 0 else f", but {_quality(row, loss)}")
+    return f"{' and '.join(parts)}" + (
+        "" if loss is None or loss.low <= 0 else f", but {_describe_difference(row, loss)}"
+    )
 
 
-def _outside(row: Row, reference: Row) -> str:
+def _describe_missing(row: Row, reference: Row) -> str:
     if row.simulated:
         return "simulated quantization; export or quantize it to measure what is deployed"
     if row.quality is None or row.candidate is None:

@@ -20,7 +20,7 @@ from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
 from compress.run.folder import RUNS, resumable
-from compress.run.publish import best_control, gain
+from compress.run.gain import best_control
 from compress.run.results import TRAINED_ROWS
 from compress.stages.shared.stage import TAUGHT, open_table_of
 from compress.storage import atomic
@@ -117,7 +117,7 @@ def run_curve(
             if report is None or not report.measured:
                 raise UserError("this recipe measures nothing to compare", where=WHERE)
             student = next(m for m in report.measured if m.subject.role == "student")
-            lines = gain(report.measured)
+            lines = [] if report.gain is None else [report.gain.sentence]
             used = int(student.measurement.values.get(f"{TRAINED_ROWS}{TAUGHT}", 0))
             cells.append(Cell(labelled, used, student, best_control(report.measured), lines))
         columns, rows = build_table(cells)

@@ -16,7 +16,7 @@ from compress.recipe import LoadedRecipe
 from compress.report.rows import description, title
 from compress.run import Run, RunReport, input_folder
 from compress.run.folder import RUNS, resumable
-from compress.run.publish import RESAMPLES
+from compress.run.gain import RESAMPLES
 from compress.tracking import open_requested_run
 from evaluation.quality.intervals import mean_interval
 from evaluation.quality.runs import smallest_detectable_gain

@@ -285,5 +285,12 @@ def expand_weights_and_biases(table: Mapping[str, str]) -> dict[str, str]:
     return expand_layers(table, 1)
 
 
+def list_decoder_copies(head: str, body: str) -> dict[str, str]:
+    """Stored name → stored name of which it is a copy: the last matrix of a masked-LM head is the word table, and both
+    spellings of its bias are one. head, body: prefixes of stored names."""
+    words = f"{body}embeddings.word_embeddings.weight"
+    return {f"{head}decoder.weight": words, f"{head}decoder.bias": f"{head}bias"}
+
+
 def has_prefix(names: Iterable[str], prefix: str) -> bool:
     return any(name.startswith(prefix) for name in names)

@@ -125,10 +125,10 @@ def description(columns: Row, rows: Sequence[Row], lines: Sequence[str]) -> str:
     return markdown(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def gain_sentence(student: str, control: str, metric: str, difference: tuple[float, float, float]) -> str:
+def gain_sentence(student: str, control: str, metric: str, points: tuple[float, float, float]) -> str:
     """Which of two models is better on these rows, by a metric of the first minus that of the second, in points
     (hundredths). Nothing is said of the methods that made them: that needs several seeds."""
-    value, low, high = (100 * x for x in difference)
+    value, low, high = points
     interval = f"{value:+.2f} points of {title(metric)}, 95 % interval {low:+.2f} to {high:+.2f}"
     if low > 0:
         verdict = f"{student} is better than {control} on these rows"

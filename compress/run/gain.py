@@ -2,17 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from compress.contracts import CONTROL
+from compress.data.task import ScoredAnswers
+from compress.measure.models import MeasuredModel, kind_of
+from compress.report.rows import gain_sentence
 from compress.stages.shared.stage import LABELLED, TAUGHT, TEACHER_CONFIDENT, TEACHER_NOISE, TEACHER_RIGHT
 
+RESAMPLES = 1000
 CHECK = "gain"
 """The name of the finding."""
 SURE = 0.8
 """Share of rows with a teacher probability above 95 % from which on its answers are taken for hard labels."""
 NOISY = 0.03
 """Share of labels that the teacher contradicts with a probability above 95 % from which on they are called noisy."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The main metric of the student minus that of its best control, on the same rows.
+
+    student, control: the scores of both.  points: the difference with its 95 % interval (value, low, high), in points.
+    control_name: what a sentence calls the control.
+    """
+
+    metric: str
+    student: ScoredAnswers
+    control: ScoredAnswers
+    points: tuple[float, float, float]
+    control_name: str
+
+    @property
+    def sentence(self) -> str:
+        """Whether the teacher helped."""
+        return gain_sentence("the student", self.control_name, self.metric, self.points)
+
+
+def measure_gain(measured: Sequence[MeasuredModel]) -> Gain | None:
+    """The gain over the best control, from resampled rows; None where no control was trained, or a metric is undefined.
+
+    Costs RESAMPLES resamples of both models' answers, so a run computes it once.
+    """
+    student = next((m for m in measured if m.subject.role == "student"), None)
+    control = best_control(measured)
+    if student is None or control is None or student.scored is None or control.scored is None:
+        return None
+    metric = student.metric
+    if metric is None or metric not in student.scored.metrics or metric not in control.scored.metrics:
+        return None
+    found = student.scored.difference(control.scored, metric, resamples=RESAMPLES)
+    name = "its control on hard labels"
+    if sum(kind_of(m.subject.role) == CONTROL for m in measured) > 1:
+        name = f"its best control on hard labels ({control.subject.name})"
+    points = (100 * found.value, 100 * found.low, 100 * found.high)
+    return Gain(metric, student.scored, control.scored, points, name)
+
+
+def best_control(measured: Sequence[MeasuredModel]) -> MeasuredModel | None:
+    """The control with the highest main metric; None where none was trained, or it is undefined for all of them."""
+    found = [m for m in measured if kind_of(m.subject.role) == CONTROL and m.scored is not None]
+    found = [m for m in found if m.scored and m.metric in m.scored.metrics]
+    return max(found, key=lambda m: m.scored.value(m.metric) if m.scored and m.metric else 0.0, default=None)
 
 
 @dataclass(frozen=True)

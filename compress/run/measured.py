@@ -29,9 +29,9 @@ from compress.report.rows import title
 from compress.run import chain, waterfall
 from compress.run.choice import Candidate, best_of, sentences
 from compress.run.deploy import deploy
-from compress.run.gain import CHECK, GainFacts, explain_gain
+from compress.run.gain import CHECK, Gain, GainFacts, explain_gain, measure_gain
 from compress.run.journal import Journal
-from compress.run.publish import RESAMPLES, best_control, build_measurement_tags, log_measured
+from compress.run.publish import build_measurement_tags, log_measured
 from compress.run.results import TRAINED_ROWS, ChainState, RunReport, read_trained_rows
 from compress.run.selection import Selection
 from compress.run.sources import Sources
@@ -112,6 +112,7 @@ class StageMeasurer:
         candidates = self._candidates(made, controls)
         steps = self._steps(measured)
         found = waterfall.rows(steps) if len(steps) > 1 else []
+        gain = measure_gain(measured)
         with contextlib.ExitStack() as scope:
             # A run that is to go on has its final figures when it is done: they are written once.
             own = log if self.selection.whole else scope.enter_context(self.stages.open_stage_run(log, last))
@@ -125,7 +126,7 @@ class StageMeasurer:
                 ],
                 apart=[m.subject.role for m in measured if found and m.subject.role.startswith(STAGE)],
                 more_note=waterfall.note(found) if found else "",
-                reference=self.selection.reference,
+                reference=self.selection.reference, gain=gain,
             )  # fmt: skip
         if found:
             lines += self._tell_waterfall(log, steps, found)
@@ -138,10 +139,10 @@ class StageMeasurer:
         if candidates:
             model = self.folder / "model"
             modelfolder.duplicate(best_of(candidates).folder, model)
-        findings = [*self._tell_weak(log, candidates, measured, rule), *self._tell_gain(log, made, measured)]
+        findings = [*self._tell_weak(log, candidates, measured, rule), *self._tell_gain(log, made, measured, gain)]
         return RunReport(
             self.folder, model, measured, lines, findings=findings, waterfall=found,
-            reference=self.selection.reference,
+            reference=self.selection.reference, gain=gain,
         )  # fmt: skip
 
     def _with_trained_rows(self, measured: Sequence[MeasuredModel]) -> list[MeasuredModel]:
@@ -177,34 +178,33 @@ class StageMeasurer:
         log.tags({f"compress.finding.{WEAK}": f"{text}; {DO}"})
         return [{"stage": main.subject.name, "step": 0, "check": WEAK, "finding": text, "do": DO}]
 
-    def _tell_gain(self, log: TrackedRun, made: ChainState, measured: Sequence[MeasuredModel]) -> list[dict[str, Any]]:
+    def _tell_gain(
+        self, log: TrackedRun, made: ChainState, measured: Sequence[MeasuredModel], gain: Gain | None
+    ) -> list[dict[str, Any]]:
         """A finding that says why the student is better than its control, or is not."""
         by_role = {m.subject.role: m for m in measured}
-        student, teacher, control = by_role.get("student"), by_role.get("teacher"), best_control(measured)
+        teacher = by_role.get("teacher")
+        taught_by = None if teacher is None else teacher.scored
         data = self.selection.recipe.data
         by_columns = data is not None and data.teacher_columns is not None
         last, index = self.selection.last, self.selection.indices[-1]
-        if student is None or control is None or not self.selection.whole or not last.trains():
+        if gain is None or not self.selection.whole or not last.trains():
             return []
-        metric, ours, theirs = student.metric, student.scored, control.scored
-        if metric is None or ours is None or theirs is None or {metric} - set(ours.metrics) - set(theirs.metrics):
-            return []
-        d = ours.difference(theirs, metric, resamples=RESAMPLES)
         steps = 0 if made.last is None else made.last.steps
         facts = GainFacts(
-            gain=(100 * d.value, 100 * d.low, 100 * d.high),
-            teacher=None if by_columns or teacher is None or teacher.scored is None else teacher.scored.value(metric),
-            control=theirs.value(metric),
+            gain=gain.points,
+            teacher=None if by_columns or taught_by is None else taught_by.value(gain.metric),
+            control=gain.control.value(gain.metric),
             rows={k.removeprefix(TRAINED_ROWS): v for k, v in read_trained_rows(self.stages.work(index)).items()},
             seen=steps * getattr(last, "training").batch_rows,  # noqa: B009 - of all stages that train
-            test=ours.rows,
-            metric=title(metric),
+            test=gain.student.rows,
+            metric=title(gain.metric),
         )
         if not facts.rows:
             return []
         text, do = explain_gain(facts)
         log.tags({f"compress.finding.{CHECK}": f"{text}; {do}"})
-        return [{"stage": student.subject.name, "step": steps, "check": CHECK, "finding": text, "do": do}]
+        return [{"stage": by_role["student"].subject.name, "step": steps, "check": CHECK, "finding": text, "do": do}]
 
     def _child(self, log: TrackedRun, role: str) -> TrackedRun:
         """The tracked run of a measured model that is not the run's own result."""

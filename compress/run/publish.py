@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from compress.console import Console
-from compress.contracts import CONTROL
 from compress.data.tables.table import Table
 from compress.data.tasks import task_of
 from compress.measure import calibration
@@ -24,7 +23,6 @@ from compress.report.rows import (
     comparison,
     conditions,
     description,
-    gain_sentence,
     groups_sentence,
     headline,
     slices_sentence,
@@ -32,11 +30,11 @@ from compress.report.rows import (
     storage_sentence,
 )
 from compress.report.slice_table import slices_to_table
+from compress.run.gain import Gain
 from compress.storage import atomic
 from compress.tracking import TrackedRun
 from evaluation.quality.slices import find_worse
 
-RESAMPLES = 1000
 WORST = 5  # groups in a card's table
 CHURN, SLICES, GROUPS, RESAMPLED = "churn.json", "slices.json", "groups.json", "resampled.json"
 """Artifacts of every measured run; RESAMPLED is what pairs two runs by their rows."""
@@ -58,6 +56,7 @@ def log_measured(
     apart: Collection[str] = (),
     more_note: str = "",
     reference: Reference = "teacher",
+    gain: Gain | None = None,
 ) -> list[str]:
     """Report what was measured; returns the lines under the table.
 
@@ -65,7 +64,8 @@ def log_measured(
     become child runs, so that the page shows them side by side. told: roles of the teachers that a run of ours made.
     child: opens the tracked run of a role.  result: role of the run's own result, if there is one.  more: lines to add.
     apart: roles that another table reports.  more_note: Markdown to add to the run's description.
-    reference: what the model is called that the others are compared with.
+    reference: what the model is called that the others are compared with.  gain: over the control, where one was
+    trained.
     """
     shown = [m for m in measured if m.subject.role not in apart]
     found = [m.measurement for m in shown]
@@ -75,7 +75,7 @@ def log_measured(
     main = next((m for m in measured if m.subject.role == result), measured[0])
     lines = conditions(main.measurement, found) + churn_sentence(main.churn, reference) + slices_sentence(main.slices)
     lines += groups_sentence(main.groups) + ([GROUPS_NOTE] if main.groups else [])
-    lines += gain(measured) + _storage(main) + [*more]
+    lines += ([] if gain is None else [gain.sentence]) + _storage(main) + [*more]
     if teacher is not None and teacher.subject.ensemble is not None:
         lines.insert(0, f"{teacher.subject.name}: {teacher.subject.ensemble.sentence()}")
     console.table("", columns, rows)
@@ -95,29 +95,6 @@ def log_measured(
             own = "teacher" if kind_of(m.subject.role) == "teacher" else method
             _log(run, m, table, own, note, reference)
     return lines
-
-
-def gain(measured: Sequence[MeasuredModel]) -> list[str]:
-    """The sentence that answers whether the teacher helped, against the best control; empty when none was trained."""
-    student = next((m for m in measured if m.subject.role == "student"), None)
-    control = best_control(measured)
-    if student is None or control is None or student.scored is None or control.scored is None:
-        return []
-    metric = student.metric
-    if metric is None or metric not in student.scored.metrics:
-        return []
-    d = student.scored.difference(control.scored, metric, resamples=RESAMPLES)
-    name = "its control on hard labels"
-    if sum(kind_of(m.subject.role) == CONTROL for m in measured) > 1:
-        name = f"its best control on hard labels ({control.subject.name})"
-    return [gain_sentence("the student", name, metric, (d.value, d.low, d.high))]
-
-
-def best_control(measured: Sequence[MeasuredModel]) -> MeasuredModel | None:
-    """The control with the highest main metric; None where none was trained, or it is undefined for all of them."""
-    found = [m for m in measured if kind_of(m.subject.role) == CONTROL and m.scored is not None]
-    found = [m for m in found if m.scored and m.metric in m.scored.metrics]
-    return max(found, key=lambda m: m.scored.value(m.metric) if m.scored and m.metric else 0.0, default=None)
 
 
 def _storage(main: MeasuredModel) -> list[str]:

@@ -14,6 +14,7 @@ from compress.measure.models import MeasuredModel
 from compress.modelfolder.resolve import resolve as resolve_model
 from compress.modelfolder.resolve import tokenizer_folder
 from compress.recipe import Recipe
+from compress.run.gain import Gain
 from compress.stages.shared.stage import FINDINGS
 from compress.storage import atomic, safe
 from compress.training.checkpoint import Checkpoints
@@ -63,6 +64,7 @@ class RunReport:
     waterfall: Sequence[Mapping[str, Any]] = ()
     reused: Mapping[str, Path] = dataclasses.field(default_factory=dict)
     reference: Literal["teacher", "parent"] = "teacher"
+    gain: Gain | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints. stages: the figures that each gave while and after training.  findings: diagnosis.

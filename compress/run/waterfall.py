@@ -13,7 +13,7 @@ from typing import Any
 from compress.measure.models import MeasuredModel
 from compress.report.plots import Level, waterfall_chart
 from compress.report.rows import markdown, title
-from compress.run.publish import RESAMPLES
+from compress.run.gain import RESAMPLES
 
 TABLE, PICTURE = "waterfall.json", "waterfall.svg"
 COLUMNS = ("MB", "smaller", "latency p50", "faster", "runtime")

@@ -1,5 +1,8 @@
 """A figure with its interval, and the bootstrap for figures without a better one (Efron 1987, bias-corrected and
-accelerated). `shares` has the intervals of shares of rows, `estimates` chooses among them."""
+accelerated). `shares` has the intervals of shares of rows, `estimates` chooses among them.
+
+scipy.special is imported where it is used: it takes as long as all other imports of a command that lists figures.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri, stdtrit
 
 GROUPS = 200
 """Groups of rows that are left out in turn to estimate how a figure's spread changes with its value (acceleration)."""
@@ -67,6 +69,8 @@ class Resamples:
 
         Raises ValueError when the figure is undefined on the rows or on every resample.
         """
+        from scipy.special import ndtr, ndtri
+
         if np.isnan(self.value):
             raise ValueError("the figure is undefined on these rows")
         draws = self.figures[~np.isnan(self.figures)]
@@ -148,6 +152,8 @@ def mean_interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
 
     Two or three figures give a wide interval: that is what they are worth.
     """
+    from scipy.special import stdtrit
+
     x = np.asarray(values, dtype=np.float64)
     if len(x) < 2:
         raise ValueError(f"an interval needs at least two figures, found {len(x)}")

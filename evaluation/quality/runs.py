@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import nctdtrinc, ndtri, stdtrit
 
 from evaluation.quality.intervals import Interval
 
@@ -52,6 +51,8 @@ def difference_over_runs(
     One run says nothing of how runs vary: then the interval is that of the rows alone. Raises ValueError on no rows, no
     runs, runs that are no pairs, or a figure that is undefined on every resample.
     """
+    from scipy.special import ndtri, stdtrit
+
     if not rows or not ours or len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} runs against {len(theirs)} on {rows} rows cannot be paired")
     each = np.array([(a(np.ones((1, rows))) - b(np.ones((1, rows))))[0] for a, b in zip(ours, theirs)])
@@ -93,6 +94,8 @@ def smallest_detectable_gain(gains: ArrayLike, *, level: float = 0.95, power: fl
     gains: (n,) of one run each, n ≥ 2. Found: Student's interval of their mean lies above 0, by the noncentral t
     distribution (Cohen 1988). Raises ValueError for fewer than two.
     """
+    from scipy.special import nctdtrinc, stdtrit
+
     x = np.asarray(gains, dtype=np.float64)
     if len(x) < 2:
         raise ValueError(f"a spread needs at least two figures, found {len(x)}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, ndtri
 
 from evaluation.quality.intervals import Interval
 
@@ -40,6 +39,8 @@ def share_interval(hits: float, rows: float, *, level: float = 0.95) -> Interval
 
 def _mid_p(hits: float, missed: float, tail: float) -> float:
     """The least share p for which P(X > hits) + P(X = hits) / 2 reaches `tail`."""
+    from scipy.special import betainc
+
     low, high = 0.0, 1.0
     for _ in range(STEPS):
         p = (low + high) / 2
@@ -55,6 +56,8 @@ def paired_share_interval(only_a: float, only_b: float, rows: int, *, level: flo
     only_a, only_b: rows that only one of the two got right. The interval leaves zero out exactly where McNemar's test
     without correction does, and never has width zero. Raises ValueError on no rows, or more discordant rows than rows.
     """
+    from scipy.special import ndtri
+
     if rows <= 0:
         raise ValueError("no rows to compare on")
     if min(only_a, only_b) < 0 or only_a + only_b > rows * (1 + 1e-12):

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from compress.commands import promote
-from compress.commands.promote import CheckedModel, Figure, Gates, _choose, _figures, _metric, _usual_name
+from compress.commands.promote import (
+    CheckedModel,
+    Figure,
+    Gates,
+    _choose_best,
+    _find_metric,
+    _list_figures,
+    _suggest_name,
+)
 from compress.errors import ExitCode, UserError
 from compress.modelfolder.meta import DataNote, FolderMeta, MeasurementNote
 
@@ -28,7 +36,7 @@ def judged(name: str, *excess: float, accuracy: float = 0.9, **context: str) -> 
 
 
 def drop(gates: Gates, measured: MeasurementNote | None) -> Figure:
-    (found,) = _figures("m", Path("m"), gates, measured, fresh=True)
+    (found,) = _list_figures("m", Path("m"), gates, measured, fresh=True)
     return found
 
 
@@ -64,7 +72,7 @@ def test_a_drop_without_an_interval_is_not_sure() -> None:
 def test_what_was_not_measured_is_asked_for() -> None:
     for gates, flag in ((Gates(drop=1.0), "--max-drop, m"), (Gates(ms=1.0), "--max-ms, m")):
         with pytest.raises(UserError, match="has not been measured") as unknown:
-            _figures("m", Path("m"), gates, None, fresh=False)
+            _list_figures("m", Path("m"), gates, None, fresh=False)
         assert unknown.value.where == flag
 
 
@@ -72,9 +80,9 @@ def test_a_latency_of_another_machine_is_not_this_ones(monkeypatch: pytest.Monke
     monkeypatch.setattr(promote, "describe", lambda _: {"device": "this one"})
     there = note({"speed/latency_p50_ms": 2.0}, device="another", device_kind="cpu")
     with pytest.raises(UserError, match="the latency of m was measured on another: this machine has this one"):
-        _figures("m", Path("m"), Gates(ms=3.0), there, fresh=False)
+        _list_figures("m", Path("m"), Gates(ms=3.0), there, fresh=False)
     gpu = note({"speed/latency_p50_ms": 2.0}, device="a GPU", device_kind="cuda")
-    assert _figures("m", Path("m"), Gates(ms=3.0), gpu, fresh=False)[0].met
+    assert _list_figures("m", Path("m"), Gates(ms=3.0), gpu, fresh=False)[0].met
 
 
 @pytest.mark.parametrize(
@@ -89,8 +97,8 @@ def test_a_latency_of_another_machine_is_not_this_ones(monkeypatch: pytest.Monke
 def test_the_metric_of_old_figures_is_that_of_their_one_difference(
     values: dict[str, float], context: dict[str, str], metric: str
 ) -> None:
-    assert _metric(MeasurementNote(values=values, context=context)) == metric
-    assert _metric(None) == ""
+    assert _find_metric(MeasurementNote(values=values, context=context)) == metric
+    assert _find_metric(None) == ""
 
 
 # --- who is chosen --------------------------------------------------------------------------------------------------
@@ -102,23 +110,23 @@ def test_the_best_of_those_that_meet_the_gates(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(promote.modelfolder, "inspect", inspect)
     good, equal = judged("good", -0.1, accuracy=0.91), judged("equal", -0.1, accuracy=0.91)
     over = judged("over", 0.1, accuracy=0.99)
-    assert _choose([judged("worse", -0.5, accuracy=0.9), over], Gates()).name == "worse"
-    assert _choose([good, equal, over], Gates()).name == "equal", "of equals the smaller one"
+    assert _choose_best([judged("worse", -0.5, accuracy=0.9), over], Gates()).name == "worse"
+    assert _choose_best([good, equal, over], Gates()).name == "equal", "of equals the smaller one"
 
 
 def test_models_measured_on_different_data_are_not_ranked() -> None:
     for other in (judged("b", -0.1, dataset_digest="other"), judged("b", -0.1, metric="f1")):
         with pytest.raises(UserError, match="2 models pass the gates but were not measured on the same data"):
-            _choose([judged("a", -0.1), other], Gates())
+            _choose_best([judged("a", -0.1), other], Gates())
 
 
 def test_the_nearest_is_named_where_none_passes() -> None:
     with pytest.raises(UserError) as refused:
-        _choose([judged("far", 0.5, -0.5), judged("near", 0.2, 0.1)], Gates())
+        _choose_best([judged("far", 0.5, -0.5), judged("near", 0.2, 0.1)], Gates())
     assert refused.value.code == ExitCode.REFUSED
     assert refused.value.line().startswith("none of 2 models passes the gates: the closest is near: size 12 over")
     with pytest.raises(UserError, match=r"^the model does not pass the gates: far"):
-        _choose([judged("far", 0.5)], Gates())
+        _choose_best([judged("far", 0.5)], Gates())
 
 
 # --- what a version is called and says ------------------------------------------------------------------------------
@@ -136,4 +144,4 @@ def test_the_nearest_is_named_where_none_passes() -> None:
 )
 def test_a_model_is_registered_as_what_it_is_for(tmp_path: Path, folder: str, data: str | None, name: str) -> None:
     meta = FolderMeta(data=None if data is None else DataNote(name=data, fingerprint="abc"))
-    assert _usual_name(CheckedModel("m", tmp_path / folder, meta, None, ())) == name
+    assert _suggest_name(CheckedModel("m", tmp_path / folder, meta, None, ())) == name

@@ -37,7 +37,8 @@ def made() -> str:
     found = slices(by_value("kind", group), Answers(of_mean(ours), ours), Answers(of_mean(theirs), theirs))
     churn = (("predictions that differ", "rows", "changed"), [("all rows", "1,000", "3"), ("short", "20", "1")])
     drawn = heatmap("layers", ["0", "1"], ["0", "1"], [[1.0, 0.5], [0.5, 1.0]])
-    details = [Detail("student", [Picture("Similarity of layers", drawn)], churn, found, "accuracy")]
+    groups = slices(by_value("country", group), Answers(of_mean(ours), ours))
+    details = [Detail("student", [Picture("Similarity of layers", drawn)], churn, found, "accuracy", groups)]
     judged, notes = rank_rows(ROWS)
     return page("5 models compared", judged, columns(ROWS, []), notes, details)
 
@@ -95,6 +96,17 @@ def test_every_drawn_row_is_a_point_in_both_drawings_and_says_its_recipe(element
 
 def test_a_row_without_a_figure_is_named_and_not_drawn() -> None:
     assert "Not drawn because a figure is missing: unmeasured" in made()
+
+
+def test_groups_of_a_column_are_shown_with_how_far_they_are_behind() -> None:
+    text = made().partition('<section id="groups">')[2].partition("</section>")[0]
+    assert "groups by country: largest gap" in text
+    assert "b above a" in text
+    assert "country: a" in text
+    assert "behind the best group, points" in text
+    assert '<tr role="row" class="worse">' in text, "the gap is measurable"
+    assert "hold for all pairs of groups" in text
+    assert '<a href="#groups">Groups</a>' in made()
 
 
 @pytest.mark.browser

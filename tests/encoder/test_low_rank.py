@@ -10,8 +10,9 @@ import torch
 from encoder_helpers import UNIFORM, VARIATIONS, batch, model, needs
 
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
-from compress.encoder.config.low_rank import break_even, refuse_low_rank
+from compress.encoder.config.low_rank import break_even
 from compress.encoder.config.sharing import Sharing
+from compress.encoder.config.unsupported import refuse_low_rank
 from compress.encoder.modules.layers import LowRankLinear
 from compress.encoder.reshape.students import take_layers
 from compress.errors import UserError

@@ -17,7 +17,8 @@ from compress import registry
 from compress.cli._flags import resolve
 from compress.contracts import Batch, FactorMethod, Factors, MatrixStatistics, Needs, RunOptions
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.config.sharing import Sharing, refuse_apart
+from compress.encoder.config.sharing import Sharing
+from compress.encoder.config.unsupported import refuse_apart
 from compress.encoder.infer.statistics import inputs as inputs_of
 from compress.encoder.modules.model import Model
 from compress.errors import UserError

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from measured_models import measured_model
 
-from compress.run.gain import GainFacts, explain_gain
+from compress.run.gain import GainFacts, explain_gain, measure_gain
 from compress.stages.shared.stage import LABELLED, TAUGHT, TEACHER_CONFIDENT, TEACHER_NOISE, TEACHER_RIGHT
 
 ROWS = {LABELLED: 1000, TAUGHT: 0, TEACHER_RIGHT: 0.99, TEACHER_CONFIDENT: 0.6, TEACHER_NOISE: 0.0}
@@ -63,3 +64,17 @@ def test_a_gain_has_one_too(facts: GainFacts, reason: str, do: str) -> None:
     )
     assert reason in text
     assert do in advice
+
+
+def test_the_gain_is_over_the_best_control() -> None:
+    found = [measured_model("teacher", 190), measured_model("student", 185), measured_model("control", 150)]
+    gain = measure_gain(found)
+    assert gain is not None
+    assert gain.sentence.startswith("the student is better than its control on hard labels on these rows")
+    gain = measure_gain([*found, measured_model("control-from-teacher", 184)])
+    assert gain is not None
+    assert gain.points[0] == pytest.approx(0.5)
+    assert gain.points[1] < 0.5 < gain.points[2]
+    assert "its best control on hard labels (control-from-teacher)" in gain.sentence
+    assert "+0.50 points" in gain.sentence
+    assert measure_gain(found[:2]) is None

@@ -14,7 +14,6 @@ from compress.modelfolder.ensemble import Ensemble, Member
 from compress.recipe import load_recipe
 from compress.run import measured
 from compress.run.measured import START, StageMeasurer
-from compress.run.publish import gain
 from compress.run.results import ChainState
 from compress.run.run import Run
 from compress.run.selection import Selection
@@ -112,19 +111,6 @@ def test_an_exported_model_is_timed_in_its_file(tmp_path: Path) -> None:
     assert [s.runtime for s in one._subjects(TAUGHT, MADE, {})] == [None, None, None, "onnxruntime"]
     one.options = RunOptions(device="cuda")
     assert {s.runtime for s in one._subjects(TAUGHT, MADE, {})} == {None}
-
-
-# --- the gain ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_gain_is_over_the_best_control() -> None:
-    found = [measured_model("teacher", 190), measured_model("student", 185), measured_model("control", 150)]
-    (line,) = gain(found)
-    assert line.startswith("the student is better than its control on hard labels on these rows")
-    (line,) = gain([*found, measured_model("control-from-teacher", 184)])
-    assert "its best control on hard labels (control-from-teacher)" in line
-    assert "+0.50 points" in line
-    assert gain(found[:2]) == []
 
 
 # --- where figures go -----------------------------------------------------------------------------------------------

@@ -12,20 +12,11 @@ from typing import Any, Literal, get_args
 
 from compress.encoder.config import checks
 from compress.encoder.config.heads import HEAD_NAMES, Activation, HeadConfig, HeadKind, HeadStyle, Problem
-from compress.encoder.config.low_rank import check_ranks
+from compress.encoder.config.layer_shape import LayerShape, check_ranks, check_sparse
 from compress.encoder.config.quantization import Quantization
-from compress.encoder.config.relative import (
-    KINDS,
-    Disentangled,
-    RelativeBias,
-    check_relative,
-    count_relative,
-    read_relative,
-    split_relative,
-)
-from compress.encoder.config.sharing import Sharing, check_sharing, count_layers
-from compress.encoder.config.sparsity import check_sparse
-from compress.encoder.config.wiring import check_global_projections, check_groups, check_rotary
+from compress.encoder.config.relative import KINDS, Disentangled, RelativeBias, check_relative, read_relative
+from compress.encoder.config.sharing import Sharing, check_sharing
+from compress.encoder.config.wiring import check_first_norm, check_global_projections, check_groups, check_rotary
 from compress.encoder.modules.pattern import AttentionPattern, check_windows
 from compress.errors import UserError
 
@@ -34,56 +25,6 @@ Positions = Literal["learned", "sinusoidal", "sinusoidal_start", "rotary", "none
 
 MAX_PARAMETERS = 12_000_000_000
 MAX_LAYERS = 512
-
-
-@dataclass(frozen=True)
-class LayerShape:
-    """One layer: `heads` heads of `head_width`, and a feed-forward part of width `feed_forward`.
-
-    Zero heads or a zero feed-forward width is refused: a layer that lost a whole part is removed, not emptied.
-    ranks: (matrix, rank r) of those of its matrices that are products (out, r)(r, in), named as `attention.query`.
-    sparse: those of its matrices that are 2:4 sparse.
-    """
-
-    heads: int
-    head_width: int
-    feed_forward: int
-    ranks: tuple[tuple[str, int], ...] = ()
-    sparse: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if checks.is_list(self.sparse):
-            object.__setattr__(self, "sparse", tuple(self.sparse))
-        rows = self.ranks.items() if isinstance(self.ranks, Mapping) else self.ranks
-        if checks.is_list(rows) or isinstance(self.ranks, Mapping):
-            object.__setattr__(self, "ranks", tuple(tuple(row) if checks.is_list(row) else row for row in rows))
-
-    def __repr__(self) -> str:
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        known = {name: value for name, value in values.items() if name not in ("ranks", "sparse") or value}
-        return f"LayerShape({', '.join(f'{name}={value!r}' for name, value in known.items())})"
-
-    @property
-    def attention_width(self) -> int:
-        return self.heads * self.head_width
-
-    def count_parameters(self, hidden: int, *, bias: bool = True, linear_bias: bool = True, gated: bool = False) -> int:
-        """Two norms, four projections and the two matrices of the feed-forward part, the first twice when gated."""
-        sizes, ranks = self.sizes(hidden, gated=gated), dict(self.ranks)
-        total = sum((o + i) * ranks[name] if name in ranks else o * i for name, (o, i) in sizes.items()) + 2 * hidden
-        total += 2 * hidden if bias else 0
-        return total + sum(o for o, _ in sizes.values()) if bias and linear_bias else total
-
-    def sizes(self, hidden: int, *, gated: bool = False) -> dict[str, tuple[int, int]]:
-        """Matrix → (out, in)."""
-        inner, width = self.attention_width, self.feed_forward
-        found = {f"attention.{name}": (inner, hidden) for name in ("query", "key", "value")}
-        up = (width * (2 if gated else 1), hidden)
-        return found | {
-            "attention.output": (hidden, inner),
-            "feed_forward.up": up,
-            "feed_forward.down": (hidden, width),
-        }
 
 
 @dataclass(frozen=True)
@@ -171,18 +112,30 @@ class EncoderConfig:
             object.__setattr__(self, "rotary_bases", tuple(self.rotary_bases))
         _check_sizes(self)
         _check_choices(self)
-        check_sharing(self)
+        if self.sharing is not None:
+            if self.layer_groups is not None:
+                where = "encoder.sharing"
+                raise UserError(
+                    "sharing and layer_groups cannot be used together", where=where, do="remove one of them"
+                )
+            check_sharing(self.sharing, self.layers, self.hidden, first_norm=self.first_norm)
         if self.sharing is not None and not self.sharing.shares:
             object.__setattr__(self, "sharing", None)
         elif self.sharing is not None and self.sharing.whole_layers:
             object.__setattr__(self, "layer_groups", self.sharing.attention)
             object.__setattr__(self, "sharing", None)
-        check_rotary(self)
-        check_relative(self)
-        object.__setattr__(self, "relative_bias", split_relative(self))
-        check_groups(self)
+        check_first_norm(self.norm, self.groups, first_norm=self.first_norm)
+        check_rotary(self.rotary_bases, self.positions, self.layers)
+        relative = {name: getattr(self, name) for name in KINDS}
+        check_relative(relative, self.positions, windowed=self.windows is not None)
+        if self.relative_bias is not None:
+            heads = [shape.heads for shape in self.layers]
+            object.__setattr__(self, "relative_bias", self.relative_bias.split(heads))
+        if self.layer_groups is not None:
+            check_groups(self.layer_groups, self.layers)
         check_windows(self.windows, self.global_tokens, self.depth, self.max_positions)
-        check_global_projections(self)
+        if self.global_projections:
+            check_global_projections(self.windows, self.global_tokens, self.positions, shared=self.sharing is not None)
         total = self.count_parameters()
         if total > MAX_PARAMETERS:
             raise UserError(
@@ -260,12 +213,33 @@ class EncoderConfig:
         total = self.count_embeddings() + norm * (self.hidden if self.project_first else self.width)
         if self.width != self.hidden:
             total += self.width * self.hidden + (self.hidden if self.bias else 0)
-        total += count_layers(self) + count_relative(self)
+        total += self._count_layers() + self._count_relative()
         if self.norm == "pre":
             total += norm * self.hidden * (1 if self.first_norm else 0)  # the last norm, less the first layer's
         if self.pooler:
             total += self.hidden * self.hidden + self.hidden
         return total
+
+    def _count_layers(self) -> int:
+        """Parameters of all layers, a shared tensor once."""
+        if self.sharing is not None:
+            has = {"bias": self.bias, "linear_bias": self.layer_bias, "gated": self.gated}
+            return self.sharing.count_parameters(self.layers, self.hidden, **has)
+        has = {"bias": self.bias, "linear_bias": self.linear_bias, "gated": self.gated}
+        total = sum(shape.count_parameters(self.hidden, **has) for shape in self.group_shapes)
+        if self.global_projections:
+            columns = self.hidden + (1 if self.layer_bias else 0)
+            total += sum(3 * shape.attention_width * columns for shape in self.group_shapes)
+        return total
+
+    def _count_relative(self) -> int:
+        """Parameters of the tables of relative positions; a table that layers share counts once."""
+        if self.disentangled is not None:
+            return self.disentangled.count_parameters(self.hidden, bias=self.bias)
+        if self.relative_bias is None:
+            return 0
+        shapes = self.layers if self.sharing is not None else self.group_shapes
+        return self.relative_bias.count_parameters([shape.heads for shape in shapes])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; `from_dict` gives the same config back."""
@@ -334,10 +308,11 @@ def _check_sizes(config: EncoderConfig) -> None:
     for index, shape in enumerate(config.layers):
         if not isinstance(shape, LayerShape):
             raise UserError(f"not a layer shape: {shape!r}", where=f"encoder.layers.{index}")
+        where, shared = f"encoder.layers.{index}", config.sharing is not None
         for name in ("heads", "head_width", "feed_forward"):
-            checks.positive(name, getattr(shape, name), where=f"encoder.layers.{index}")
-        check_ranks(config, index)
-        check_sparse(config, index)
+            checks.positive(name, getattr(shape, name), where=where)
+        for check in (check_ranks, check_sparse):
+            check(shape, config.hidden, where, gated=config.gated, shared=shared)
 
 
 def _check_choices(config: EncoderConfig) -> None:
@@ -348,7 +323,7 @@ def _check_choices(config: EncoderConfig) -> None:
         checks.probability(name, getattr(config, name))
     checks.epsilon("norm_eps", config.norm_eps)
     checks.epsilon("initializer_range", config.initializer_range)
-    for name in ("pooler", "project_first"):
+    for name in ("pooler", "project_first", "first_norm", "bias", "linear_bias", "gated", "global_projections"):
         if not isinstance(value := getattr(config, name), bool):
             raise UserError(f"{name} must be true or false, not {value!r}", where=f"encoder.{name}")
 

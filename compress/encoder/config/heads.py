@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from compress.encoder.config import checks
 from compress.errors import UserError
-
-if TYPE_CHECKING:
-    from compress.encoder.config.encoder import EncoderConfig
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 HeadKind = Literal[
@@ -30,6 +27,19 @@ HEAD_NAMES: Mapping[HeadKind, str] = {
     "replaced_token": "rtd",
 }
 """The name under which a model keeps each kind of head."""
+
+
+class HeadInput(Protocol):
+    """What the sizes of a head follow from: those of the encoder under it (`EncoderConfig`)."""
+
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def hidden(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def bias(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,7 @@ class HeadConfig:
     def needs_pooler(self) -> bool:
         return self.kind == "sentence_pair" or (self.kind == "classification" and self.style == "bert")
 
-    def count_parameters(self, config: EncoderConfig) -> int:
+    def count_parameters(self, config: HeadInput) -> int:
         """Parameters of the head itself; the tied matrix of masked_lm belongs to the encoder."""
         hidden = config.hidden
         if self.kind == "masked_lm":
@@ -139,7 +149,7 @@ class HeadConfig:
             total += hidden * hidden + hidden
         return total
 
-    def _count_transform(self, config: EncoderConfig, width: int) -> int:
+    def _count_transform(self, config: HeadInput, width: int) -> int:
         return config.hidden * width + (3 if config.bias else 1) * width
 
     def to_dict(self) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from compress.errors import UserError
 
 if TYPE_CHECKING:
     from compress.contracts import PartRow
-    from compress.encoder.config.encoder import EncoderConfig
 
 PACKAGE = "compress.quantizers"
 
@@ -81,13 +80,3 @@ def _row(values: object, where: str) -> PartRow:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UserError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", where=where) from None
-
-
-def refuse_quantized(config: EncoderConfig, doing: str, where: str) -> None:
-    """Raise UserError for a quantized model, whose layers can be trained on but not taken apart."""
-    if config.quantization is not None:
-        raise UserError(
-            f"the model is quantized already, and {doing} needs float weights",
-            where=where,
-            do="start from its float parent model, and quantize last",
-        )

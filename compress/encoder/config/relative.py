@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compress.encoder.config import checks
 from compress.errors import UserError
-
-if TYPE_CHECKING:
-    from compress.encoder.config.encoder import EncoderConfig
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,14 @@ class RelativeBias:
             raise UserError(f"shared must be true or false, not {self.shared!r}", where=f"{where}.shared")
         if self.buckets % 4:
             raise UserError(f"buckets is {self.buckets}", where=f"{where}.buckets", why="it must be a multiple of 4")
+
+    def split(self, heads: Sequence[int]) -> RelativeBias:
+        """The bias in its one spelling: layers with different numbers of heads cannot share a table."""
+        return self if len(set(heads)) == 1 else dataclasses.replace(self, shared=False)
+
+    def count_parameters(self, heads: Sequence[int]) -> int:
+        """Parameters of the tables. heads: of each layer, or group of layers, that has a table of its own."""
+        return self.buckets * (heads[0] if self.shared else sum(heads))
 
 
 @dataclass(frozen=True)
@@ -72,41 +77,26 @@ class Disentangled:
         """How many products with distances a score has."""
         return self.content_to_position + self.position_to_content
 
-
-def count_relative(config: EncoderConfig) -> int:
-    """Parameters of the tables of relative positions; a table that layers share counts once."""
-    bias, table = config.relative_bias, config.disentangled
-    if table is not None:
-        rows = 2 * table.span + (0 if not table.norm else 2 if config.bias else 1)
-        return rows * config.hidden
-    if bias is None:
-        return 0
-    if bias.shared:
-        return bias.buckets * config.layers[0].heads
-    shapes = config.layers if config.sharing is not None else config.group_shapes
-    return bias.buckets * sum(shape.heads for shape in shapes)
+    def count_parameters(self, hidden: int, *, bias: bool) -> int:
+        """Parameters of the table and its norm."""
+        return (2 * self.span + (0 if not self.norm else 2 if bias else 1)) * hidden
 
 
-def split_relative(config: EncoderConfig) -> RelativeBias | None:
-    """The bias in its one spelling: layers with different numbers of heads cannot share a table."""
-    bias = config.relative_bias
-    if bias is None or not bias.shared or len({shape.heads for shape in config.layers}) == 1:
-        return bias
-    return dataclasses.replace(bias, shared=False)
-
-
-def check_relative(config: EncoderConfig) -> None:
+def check_relative(values: Mapping[str, object], positions: str, *, windowed: bool) -> None:
     """Raise UserError for relative positions of two kinds, and beside attention windows, whose blocks have no place for
-    them; and for an encoder without any positions."""
-    found = [name for name in KINDS if getattr(config, name) is not None]
+    them; and for an encoder without any positions.
+
+    values: field of KINDS → its value.  positions: the encoder's other positions.
+    """
+    found = [name for name, value in values.items() if value is not None]
     for name in found:
-        if not isinstance(getattr(config, name), KINDS[name]):
+        if not isinstance(values[name], KINDS[name]):
             raise UserError(f"{name} must be an object", where=f"encoder.{name}")
     if len(found) > 1:
         raise UserError(f"{' and '.join(found)} cannot be used together", where="encoder", do="remove one of them")
-    if config.positions == "none" and config.disentangled is None:
+    if positions == "none" and "disentangled" not in found:
         raise UserError("positions: none needs disentangled attention", where="encoder.positions", do="use learned")
-    if found and config.windows is not None:
+    if found and windowed:
         raise UserError(
             "attention windows are not supported in a model with relative positions",
             where="encoder.windows",

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from compress.encoder.config import checks
+from compress.encoder.config.layer_shape import LayerShape
 from compress.errors import UserError
-
-if TYPE_CHECKING:
-    from compress.encoder.config.encoder import EncoderConfig, LayerShape
 
 ATTENTION = ("query", "key", "value", "output")
 FEED_FORWARD = ("up", "down")
@@ -63,6 +60,25 @@ class Sharing:
         """Whether layers of a group are alike in everything: what `layer_groups` says."""
         return self.attention == self.feed_forward and not self.own_vectors and not self.residual_rank
 
+    def count_parameters(
+        self, layers: Sequence[LayerShape], hidden: int, *, bias: bool, linear_bias: bool, gated: bool
+    ) -> int:
+        """Parameters of all layers, a shared tensor once. bias: of the norms.  linear_bias: of the matrices."""
+        total = 0
+        for layer, shape in enumerate(layers):
+            matrices = shape.sizes(hidden, gated=gated)
+            for part in PARTS:
+                owner = self.owner(part, layer)
+                sizes = [size for name, size in matrices.items() if name.startswith(f"{part}.")]
+                if owner in (None, layer):
+                    total += sum(out * inputs for out, inputs in sizes)
+                if owner in (None, layer) or self.own_vectors:
+                    total += hidden * (2 if bias else 1)  # the part's norm
+                    total += sum(out for out, _ in sizes) if linear_bias else 0
+                if owner is not None:
+                    total += self.residual_rank * sum(out + inputs for out, inputs in sizes)
+        return total
+
 
 def renumber_groups(groups: Sequence[int]) -> tuple[int, ...]:
     """The same groups, numbered 0, 1, 2 .. in order of appearance."""
@@ -109,22 +125,17 @@ def number_listed_groups(depth: int, groups: Sequence[Sequence[int]], where: str
     return tuple(found[layer] for layer in range(depth))
 
 
-def check_sharing(config: EncoderConfig) -> None:
+def check_sharing(sharing: Sharing, layers: Sequence[LayerShape], hidden: int, *, first_norm: bool) -> None:
     """Groups cover the layers and are numbered as they appear, and layers that share a matrix have it in one shape."""
-    sharing = config.sharing
-    if sharing is None:
-        return
     where = "encoder.sharing"
-    if config.layer_groups is not None:
-        raise UserError("sharing and layer_groups cannot be used together", where=where, do="remove one of them")
     if not isinstance(sharing.own_vectors, bool):
         raise UserError(f"own_vectors must be true or false, not {sharing.own_vectors!r}", where=where)
     for part in PARTS:
-        check_numbering(sharing.groups(part), config.depth, f"{where}.{part}")
-        check_shapes(config.layers, sharing.groups(part), part, f"{where}.{part}")
+        check_numbering(sharing.groups(part), len(layers), f"{where}.{part}")
+        check_shapes(layers, sharing.groups(part), part, f"{where}.{part}")
     checks.integer("residual_rank", sharing.residual_rank, least=0, where=where)
-    check_rank(sharing.residual_rank, config, f"{where}.residual_rank")
-    if not config.first_norm and not sharing.own_vectors and sharing.owner("attention", 0) is not None:
+    check_rank(sharing.residual_rank, layers, hidden, f"{where}.residual_rank", sharing)
+    if not first_norm and not sharing.own_vectors and sharing.owner("attention", 0) is not None:
         raise UserError(
             "layer 0 has no norm before its attention, but the layers that it would share parameters with have one",
             where=where,
@@ -146,36 +157,25 @@ def check_numbering(groups: object, depth: int, where: str) -> None:
         seen = max(seen, group + 1)
 
 
-def check_rank(rank: int, config: EncoderConfig, where: str) -> None:
+def check_rank(
+    rank: int, layers: Sequence[LayerShape], hidden: int, where: str, sharing: Sharing | None = None
+) -> None:
     """Raise UserError for a rank above the smaller side of a matrix that has a residual: more would say nothing more.
 
     Where the model does not share yet any of its matrices may get one.
     """
-    sharing = config.sharing
     shapes = [
         shape
-        for layer, shape in enumerate(config.layers)
+        for layer, shape in enumerate(layers)
         if sharing is None or any(sharing.owner(part, layer) is not None for part in PARTS)
     ]
-    widest = min((min(config.hidden, s.attention_width, s.feed_forward) for s in shapes), default=rank)
+    widest = min((min(hidden, s.attention_width, s.feed_forward) for s in shapes), default=rank)
     if rank > widest:
         raise UserError(
             f"residual rank {rank} is too large",
             where=where,
             why=f"the smallest matrix has rank {widest}",
             do=f"use at most {widest}",
-        )
-
-
-def refuse_apart(config: EncoderConfig, where: str, why: str, verb: str) -> None:
-    """Raise UserError for layers that share matrices apart from each other, which an operation on matrices cannot take.
-    verb: what the command of that operation does."""
-    if config.sharing is not None:
-        raise UserError(
-            "this model's layers share matrices and also have their own parameters",
-            where=where,
-            why=why,
-            do=f"{verb} the model before sharing its layers, or share whole layers (--share-norms-and-biases)",
         )
 
 
@@ -199,38 +199,6 @@ def _shape(layer: LayerShape, part: str) -> str:
     return f"feed-forward width {layer.feed_forward}"
 
 
-def count_layers(config: EncoderConfig) -> int:
-    """Parameters of all layers, a shared tensor once."""
-    sharing = config.sharing
-    if sharing is None:
-        has = {"bias": config.bias, "linear_bias": config.linear_bias, "gated": config.gated}
-        total = sum(shape.count_parameters(config.hidden, **has) for shape in config.group_shapes)
-        if config.global_projections:
-            columns = config.hidden + (1 if config.layer_bias else 0)
-            total += sum(3 * shape.attention_width * columns for shape in config.group_shapes)
-        return total
-    total = 0
-    for layer, shape in enumerate(config.layers):
-        for part in PARTS:
-            owner, sizes = sharing.owner(part, layer), _sizes(config, shape, part)
-            if owner in (None, layer):
-                total += sum(out * inputs for out, inputs in sizes)
-            if owner in (None, layer) or sharing.own_vectors:
-                total += config.hidden * (2 if config.bias else 1)  # the part's norm
-                total += sum(out for out, _ in sizes) if config.layer_bias else 0
-            if owner is not None:
-                total += sharing.residual_rank * sum(out + inputs for out, inputs in sizes)
-    return total
-
-
-def _sizes(config: EncoderConfig, shape: LayerShape, part: str) -> list[tuple[int, int]]:
-    """(out, in) of the part's matrices."""
-    hidden, inner, width = config.hidden, shape.attention_width, shape.feed_forward
-    if part == "attention":
-        return [(inner, hidden)] * 3 + [(hidden, inner)]
-    return [(width * (2 if config.gated else 1), hidden), (hidden, width)]
-
-
 __all__ = [
     "ATTENTION",
     "FEED_FORWARD",
@@ -242,7 +210,6 @@ __all__ = [
     "check_sharing",
     "check_shapes",
     "build_contiguous_groups",
-    "count_layers",
     "number_listed_groups",
     "renumber_groups",
 ]

@@ -1,4 +1,6 @@
-"""Matrices of which two of every four neighbouring weights are zero (2:4): which may be, checked. Imports no torch.
+"""Matrices of which two of every four neighbouring weights are zero (2:4): which can be, and how a folder says so.
+
+Imports no torch.
 
 The four lie along the input dimension. GPUs of compute capability 8.0 and more skip the zeros (Mishra et al. 2021,
 arXiv 2104.08378); nothing else does.
@@ -8,16 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from compress.encoder.config import checks
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.layer_shape import PATTERN, LayerShape
 from compress.errors import UserError
 
-if TYPE_CHECKING:
-    from compress.encoder.config.encoder import EncoderConfig, LayerShape
-
-PATTERN = "2:4"
-KEPT, OF = 2, 4
 SPARSITY = "compress_sparsity"
 """The key by which a folder of a stock class says so: of its compress_config.json, in older ones of config.json."""
 MULTIPLE = 16
@@ -43,40 +41,6 @@ def is_sparse(config: EncoderConfig) -> bool:
 def dense(shape: LayerShape) -> LayerShape:
     """The same shape without a word of zeros."""
     return dataclasses.replace(shape, sparse=())
-
-
-def refuse_sparse(config: EncoderConfig, doing: str, where: str, do: str = "") -> None:
-    """Raise UserError for a model with 2:4 matrices, by an operation after which they would be no longer."""
-    if is_sparse(config):
-        raise UserError(
-            f"the model's matrices are {PATTERN} sparse, and {doing} would break the pattern",
-            where=where,
-            do=do or "start from its parent model, and sparsify last",
-        )
-
-
-def check_sparse(config: EncoderConfig, layer: int) -> None:
-    """Raise UserError for a matrix that is not there or named twice, one that is a product, one that is not divisible
-    into fours, and layers that share matrices apart from each other."""
-    shape, where = config.layers[layer], f"encoder.layers.{layer}.sparse"
-    if not checks.is_list(shape.sparse) or not all(isinstance(name, str) for name in shape.sparse):
-        raise UserError("sparse must be a list of matrices", where=where)
-    sizes, low = shape.sizes(config.hidden, gated=config.gated), dict(shape.ranks)
-    for place, name in enumerate(shape.sparse):
-        if name not in sizes:
-            raise UserError(f"'{name}' is not a matrix of a layer", where=where, why=f"known: {', '.join(sizes)}")
-        if name in shape.sparse[:place]:
-            raise UserError(f"'{name}' is listed twice", where=where)
-        if name in low:
-            raise UserError(f"{name} has low-rank factors and cannot be {PATTERN} sparse", where=where)
-        if sizes[name][1] % OF:
-            raise UserError(f"the {sizes[name][1]} inputs of {name} are not divisible by {OF}", where=where)
-    if shape.sparse and config.sharing is not None:
-        raise UserError(
-            f"layers that share only some of their parameters cannot be {PATTERN} sparse",
-            where=where,
-            do="share whole layers with their norms and biases, or use only one of the two",
-        )
 
 
 def to_values(config: EncoderConfig) -> dict[str, object]:

@@ -5,39 +5,37 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from compress.encoder.config import checks
+from compress.encoder.config.layer_shape import LayerShape
 from compress.encoder.config.sharing import check_numbering
 from compress.errors import UserError
 
-if TYPE_CHECKING:
-    from compress.encoder.config.encoder import EncoderConfig
 
-
-def check_rotary(config: EncoderConfig) -> None:
-    """Bases belong to rotary positions, one for each layer; a head is turned in pairs of its dimensions."""
-    for name in ("first_norm", "bias", "linear_bias", "gated"):
-        if not isinstance(value := getattr(config, name), bool):
-            raise UserError(f"{name} must be true or false, not {value!r}", where=f"encoder.{name}")
-    if not config.first_norm and (config.norm != "pre" or config.groups.count(0) > 1):
+def check_first_norm(norm: str, groups: Sequence[int], *, first_norm: bool) -> None:
+    """Only a first layer of its own, with its norms before its parts, can do without its first norm."""
+    if not first_norm and (norm != "pre" or groups.count(0) > 1):
         raise UserError(
             "first_norm is false",
             where="encoder.first_norm",
             why="only an unshared first layer with pre-layer normalization can omit its first norm",
             do="use norm: pre, and do not share the first layer",
         )
-    where, bases = "encoder.rotary_bases", config.rotary_bases
-    if (config.positions == "rotary") != (bases is not None):
+
+
+def check_rotary(bases: object, positions: str, layers: Sequence[LayerShape]) -> None:
+    """Bases belong to rotary positions, one for each layer; a head is turned in pairs of its dimensions."""
+    where = "encoder.rotary_bases"
+    if (positions == "rotary") != (bases is not None):
         raise UserError("rotary_bases and positions: rotary must be set together", where=where)
     if bases is None:
         return
-    if not checks.is_list(bases) or len(bases) != config.depth:
-        raise UserError(f"rotary_bases must list a number for each of {config.depth} layers", where=where)
+    if not isinstance(bases, tuple) or len(bases) != len(layers):
+        raise UserError(f"rotary_bases must list a number for each of {len(layers)} layers", where=where)
     for base in bases:
         if isinstance(base, bool) or not isinstance(base, int | float) or not 1 < base < float("inf"):
             raise UserError(f"invalid rotary base {base!r}", where=where, why="it must be a number above 1")
-    for index, shape in enumerate(config.layers):
+    for index, shape in enumerate(layers):
         if shape.head_width % 2:
             raise UserError(
                 f"a head width of {shape.head_width} is odd",
@@ -46,46 +44,33 @@ def check_rotary(config: EncoderConfig) -> None:
             )
 
 
-def check_groups(config: EncoderConfig) -> None:
+def check_groups(groups: Sequence[int], layers: Sequence[LayerShape]) -> None:
     """Groups are numbered as they appear, and layers of one group have one shape."""
-    groups = config.layer_groups
-    if groups is None:
-        return
     where = "encoder.layer_groups"
-    check_numbering(groups, config.depth, where)
+    check_numbering(groups, len(layers), where)
     for layer, group in enumerate(groups):
         first = groups.index(group)
-        if config.layers[layer] != config.layers[first]:
+        if layers[layer] != layers[first]:
             raise UserError(
                 f"layers {first} and {layer} are in one group but have different shapes",
                 where=where,
-                why=f"{config.layers[first]} and {config.layers[layer]}",
+                why=f"{layers[first]} and {layers[layer]}",
             )
 
 
-def check_global_projections(config: EncoderConfig) -> None:
-    """Projections of global tokens' own belong to windowed layers, and to one global token at most."""
-    if not isinstance(config.global_projections, bool):
-        value = config.global_projections
-        raise UserError(f"global_projections must be true or false, not {value!r}", where="encoder.global_projections")
-    if not config.global_projections:
-        return
+def check_global_projections(
+    windows: Sequence[int | None] | None, global_tokens: int, positions: str, *, shared: bool
+) -> None:
+    """Projections of global tokens' own belong to windowed layers, and to one global token at most.
+
+    shared: the layers share matrices apart from each other.
+    """
     where = "encoder.global_projections"
-    if config.windows is None or None in config.windows:
+    if windows is None or None in windows:
         raise UserError("global projections need a window in every layer", where=where)
-    if config.global_tokens > 1:
-        raise UserError(f"global projections for {config.global_tokens} tokens", where=where, why="at most 1")
-    if config.positions == "rotary":
+    if global_tokens > 1:
+        raise UserError(f"global projections for {global_tokens} tokens", where=where, why="at most 1")
+    if positions == "rotary":
         raise UserError("global projections and rotary positions cannot be used together", where=where)
-    if config.sharing is not None:
+    if shared:
         raise UserError("layers with global projections cannot share some of their matrices", where="encoder.sharing")
-
-
-def refuse_global_projections(config: EncoderConfig, doing: str, where: str) -> None:
-    """Raise UserError for a model whose global tokens have matrices of their own, which `doing` does not know."""
-    if config.global_projections:
-        raise UserError(
-            "this model's global tokens have projections of their own, as in Longformer",
-            where=where,
-            why=f"{doing} is not supported for them",
-        )

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.config.sparsity import PATTERN, is_sparse
+from compress.encoder.config.layer_shape import PATTERN
+from compress.encoder.config.sparsity import is_sparse
 from compress.encoder.infer.prepare import DTYPES, PreparedModel, copy_in_dtype
 from compress.encoder.modules.masks import require_pattern, sparse_parts
 from compress.encoder.modules.model import NOTHING, Model

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from compress.contracts import Batch
-from compress.encoder.config.quantization import PartQuantization, Quantization, refuse_quantized
+from compress.encoder.config.quantization import PartQuantization, Quantization
 from compress.encoder.config.schemes import QuantizationSpec, Rule, rules_of
+from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.integers.fake_quantized import attach, list_quantized_modules, quantizable, set_mode, use
 from compress.encoder.modules.answers import needs_of
 from compress.encoder.modules.model import Model

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compress.encoder.config.sparsity import KEPT, OF, PATTERN, SPARSITY
+from compress.encoder.config.layer_shape import KEPT, OF, PATTERN
+from compress.encoder.config.sparsity import SPARSITY
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import part_of_layer
 from compress.errors import ExitCode, UserError

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.low_rank import refuse_low_rank
-from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.config.sparsity import refuse_sparse
+from compress.encoder.config.unsupported import refuse_low_rank, refuse_quantized, refuse_sparse
 from compress.encoder.modules.layers import Attention, FeedForward
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import part_of_layer, rebuild_model

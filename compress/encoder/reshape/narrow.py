@@ -26,9 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.low_rank import refuse_low_rank
-from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.config.wiring import refuse_global_projections
+from compress.encoder.config.unsupported import refuse_global_projections, refuse_low_rank, refuse_quantized
 from compress.encoder.infer.statistics import Statistics
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.model import Model

@@ -11,8 +11,8 @@ from typing import Any, Literal, cast
 import torch
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.config.sharing import PARTS, Sharing, renumber_groups
+from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import dense_weight
 from compress.errors import UserError, did_you_mean

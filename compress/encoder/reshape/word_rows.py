@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 

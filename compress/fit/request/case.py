@@ -10,10 +10,12 @@ from compress.contracts import RunOptions
 from compress.data.tables.table import Table
 from compress.data.task import Task
 from compress.data.tasks import task_of
-from compress.encoder.config.low_rank import refuse_low_rank
-from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.config.sparsity import refuse_sparse
-from compress.encoder.config.wiring import refuse_global_projections
+from compress.encoder.config.unsupported import (
+    refuse_global_projections,
+    refuse_low_rank,
+    refuse_quantized,
+    refuse_sparse,
+)
 from compress.errors import UserError
 from compress.fit.request.bounds import Bounds
 from compress.fit.request.clock import Clock

@@ -13,7 +13,7 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.encoder.config.sharing import build_contiguous_groups
 from compress.errors import UserError
 from compress.modelfolder import fields as f
-from compress.modelfolder.family import expand_weights_and_biases
+from compress.modelfolder.family import expand_weights_and_biases, list_decoder_copies
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock, bert_embeddings
 
@@ -46,10 +46,7 @@ HEADS: Mapping[HeadKind, Mapping[str, str]] = {
     "question_answering": expand_weights_and_biases({"heads.task.classifier": "qa_outputs"}),
 }
 HELD = {"mlm": ("predictions.",), "pair": ("sop_classifier.",), "task": ("classifier.", "qa_outputs.")}
-COPIES = {
-    "predictions.decoder.weight": f"{BODY}embeddings.word_embeddings.weight",
-    "predictions.decoder.bias": "predictions.bias",
-}
+COPIES = list_decoder_copies("predictions.", BODY)
 DEFAULTS = {
     "hidden_act": "gelu_new",
     "hidden_dropout_prob": 0.0,

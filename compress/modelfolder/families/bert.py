@@ -8,7 +8,7 @@ from typing import Any
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.errors import UserError, printable
-from compress.modelfolder.family import expand_weights_and_biases
+from compress.modelfolder.family import expand_weights_and_biases, list_decoder_copies
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock
 
@@ -36,10 +36,7 @@ OTHER_CLASSES = {
     "ForNextSentencePrediction": frozenset({"pair"}),
 }
 # Written by some savers beside the tensor that it is tied to.
-COPIES = {
-    "cls.predictions.decoder.weight": f"{BODY}embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
+COPIES = list_decoder_copies("cls.predictions.", BODY)
 
 
 class Family(Stock):

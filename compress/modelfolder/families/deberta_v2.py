@@ -19,6 +19,7 @@ from compress.modelfolder.family import (
     expand_layers,
     expand_weights_and_biases,
     has_prefix,
+    list_decoder_copies,
 )
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock, bert_embeddings
@@ -53,10 +54,7 @@ HEADS: Mapping[HeadKind, Mapping[str, str]] = {
     "question_answering": expand_weights_and_biases({"heads.task.classifier": "qa_outputs"}),
 }
 HELD = {"mlm": (OLD_MLM, NEW_MLM), "task": ("classifier.", "qa_outputs.")}
-COPIES = {
-    f"{OLD_MLM}decoder.weight": f"{BODY}embeddings.word_embeddings.weight",
-    f"{OLD_MLM}decoder.bias": f"{OLD_MLM}bias",
-}
+COPIES = list_decoder_copies(OLD_MLM, BODY)
 KEYS = {"classifier_dropout": "cls_dropout", "type_vocab_size": ""}  # which may be 0 here
 DEFAULTS = {"layer_norm_eps": 1e-7}
 UNREAD = ("mask_predictions.", f"{BODY}embeddings.position_embeddings.")

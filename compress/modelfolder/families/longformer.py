@@ -11,7 +11,7 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.errors import UserError
 from compress.modelfolder import fields as f
 from compress.modelfolder.families import roberta
-from compress.modelfolder.family import Shapes, expand_layers
+from compress.modelfolder.family import Shapes, expand_layers, list_decoder_copies
 from compress.modelfolder.fields import Fields
 
 BODY = "longformer."
@@ -19,10 +19,7 @@ GLOBALS = {
     f"encoder.layers.{{i}}.attention.globals.{name}": f"{BODY}encoder.layer.{{i}}.attention.self.{name}_global"
     for name in ("query", "key", "value")
 }
-COPIES = {
-    "lm_head.decoder.weight": f"{BODY}embeddings.word_embeddings.weight",
-    "lm_head.decoder.bias": "lm_head.bias",
-}
+COPIES = list_decoder_copies("lm_head.", BODY)
 HEADS = {kind: names for kind, names in roberta.HEADS.items() if kind != "question_answering"}
 HELD = {"mlm": ("lm_head.",), "task": ("classifier.",)}
 KEYS = {"classifier_dropout": ""}
@@ -48,7 +45,7 @@ class Family(roberta.Family):
     def adapt_encoder(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> EncoderConfig:
         if not config.global_projections:
             return config
-        count, quantization = _count_global_tokens(heads), config.quantization
+        count, quantization = count_global_tokens(heads), config.quantization
         if not count and quantization is not None:  # what is kept and not used is not quantized
             idle = frozenset(name for name, _ in quantization.modules if ".attention.globals." in name)
             quantization = quantization.without(idle)
@@ -78,7 +75,7 @@ class Family(roberta.Family):
             return "some of its layers have full attention"
         if not config.global_projections:
             return "its global tokens share the projections of the others"
-        if config.global_tokens != _count_global_tokens(heads):
+        if config.global_tokens != count_global_tokens(heads):
             return f"it has {config.global_tokens} global tokens"
         task = heads.get("task")
         if task is not None and task.dropout not in (None, config.dropout):
@@ -96,7 +93,7 @@ class Family(roberta.Family):
         return super().stock_values(config, heads) | {"attention_window": widths}
 
 
-def _count_global_tokens(heads: Mapping[str, HeadConfig]) -> int:
+def count_global_tokens(heads: Mapping[str, HeadConfig]) -> int:
     """As transformers' classes choose them where the caller says nothing."""
     task = heads.get("task")
     return 1 if task is not None and task.kind == "classification" else 0

@@ -11,7 +11,7 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.encoder.config.relative import RelativeBias
 from compress.errors import UserError
 from compress.modelfolder.families import roberta
-from compress.modelfolder.family import describe_unsupported, expand_layers
+from compress.modelfolder.family import describe_unsupported, expand_layers, list_decoder_copies
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock, bert_embeddings
 
@@ -29,10 +29,7 @@ LAYER = {
     "encoder.layers.{i}.feed_forward.down": BODY + "encoder.layer.{i}.output.dense",
     "encoder.layers.{i}.output_norm": BODY + "encoder.layer.{i}.output.LayerNorm",
 }
-COPIES = {
-    "lm_head.decoder.weight": f"{BODY}embeddings.word_embeddings.weight",
-    "lm_head.decoder.bias": "lm_head.bias",
-}
+COPIES = list_decoder_copies("lm_head.", BODY)
 KEYS = {"type_vocab_size": "", "classifier_dropout": ""}
 DEFAULTS = {"pad_token_id": PAD}
 BUCKETS = "relative_attention_num_buckets"

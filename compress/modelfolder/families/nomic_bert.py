@@ -9,7 +9,13 @@ from typing import Any
 
 from compress.encoder.config.encoder import Activation, EncoderConfig, HeadConfig, HeadKind
 from compress.modelfolder import fields as f
-from compress.modelfolder.family import Description, Shapes, expand_layers, expand_weights_and_biases
+from compress.modelfolder.family import (
+    Description,
+    Shapes,
+    expand_layers,
+    expand_weights_and_biases,
+    list_decoder_copies,
+)
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.heads import ACTIVATIONS
 from compress.modelfolder.stock import Stock
@@ -47,10 +53,7 @@ HEADS: Mapping[HeadKind, Mapping[str, str]] = {
 }
 HELD = {"mlm": ("cls.predictions.",), "task": ("classifier.",)}
 OTHER_CLASSES = {"Model": frozenset(), "ForMaskedLM": frozenset({"mlm"})}
-COPIES = {
-    "cls.predictions.decoder.weight": f"{BODY}embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
+COPIES = list_decoder_copies("cls.predictions.", BODY)
 DEFAULTS = {
     "hidden_act": "silu",
     "hidden_dropout_prob": 0.0,

@@ -8,7 +8,7 @@ from typing import Any
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.errors import UserError
-from compress.modelfolder.family import expand_weights_and_biases
+from compress.modelfolder.family import expand_weights_and_biases, list_decoder_copies
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock
 
@@ -26,10 +26,7 @@ HEADS: Mapping[HeadKind, Mapping[str, str]] = {
     "question_answering": expand_weights_and_biases({"heads.task.classifier": "qa_outputs"}),
 }
 HELD = {"mlm": ("lm_head.",), "task": ("classifier.", "qa_outputs.")}
-COPIES = {
-    "lm_head.decoder.weight": f"{BODY}embeddings.word_embeddings.weight",
-    "lm_head.decoder.bias": "lm_head.bias",
-}
+COPIES = list_decoder_copies("lm_head.", BODY)
 DEFAULTS = {"pad_token_id": 1}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from compress.contracts import Batch
-from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.integers.convert import calibrate, list_moving_ranges, plan_quantization, quantize_model
 from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.dropout import Dropout

@@ -17,7 +17,7 @@ from compress.data.batches.ragged import Ragged
 from compress.data.tables.table import Table
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.layer_maps import ModelPair
-from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.infer.prepare import Precision
 from compress.encoder.infer.prepare import prepare as prepare_teacher
 from compress.encoder.modules.model import Model

@@ -12,10 +12,7 @@ from collections.abc import Mapping
 from compress import registry
 from compress.contracts import FactorMethod
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.low_rank import refuse_low_rank
-from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.config.sharing import refuse_apart
-from compress.encoder.config.sparsity import refuse_sparse
+from compress.encoder.config.unsupported import refuse_apart, refuse_low_rank, refuse_quantized, refuse_sparse
 from compress.encoder.infer import statistics
 from compress.encoder.modules.model import Model
 from compress.errors import UserError

@@ -14,7 +14,7 @@ from compress.data.batches.randomness import draw_spread_rows
 from compress.data.tables.table import Table
 from compress.data.task import ScoredAnswers
 from compress.data.tasks import task_of
-from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.infer.layer_subsets import Layers, subset_outputs
 from compress.encoder.infer.prepare import prepare
 from compress.modelfolder.folder import LoadedModel, load_model

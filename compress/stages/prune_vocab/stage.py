@@ -16,7 +16,7 @@ import torch
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.quantization import refuse_quantized
+from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.word_rows import keep_rows
 from compress.modelfolder.folder import LoadedModel

@@ -22,9 +22,7 @@ from torch import Tensor, nn
 
 from compress.contracts import EncoderOutput
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.config.low_rank import refuse_low_rank
-from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.config.sparsity import refuse_sparse
+from compress.encoder.config.unsupported import refuse_low_rank, refuse_quantized, refuse_sparse
 from compress.encoder.modules.answers import needs_of
 from compress.encoder.modules.heads import MaskedLMHead
 from compress.encoder.modules.layers import LayerTrace

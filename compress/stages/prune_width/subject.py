@@ -11,9 +11,7 @@ from compress.contracts import Batch, WidthImportance, WidthScores
 from compress.data.batches.batches import TaskBatches, evaluation_batches
 from compress.data.batches.randomness import draw_spread_rows
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.low_rank import refuse_low_rank
-from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.config.sparsity import refuse_sparse
+from compress.encoder.config.unsupported import refuse_low_rank, refuse_quantized, refuse_sparse
 from compress.encoder.infer.prepare import prepare
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder

@@ -16,7 +16,8 @@ import torch
 
 from compress import registry
 from compress.contracts import Batch
-from compress.encoder.config.quantization import PACKAGE, PartQuantization, Quantization, refuse_quantized
+from compress.encoder.config.quantization import PACKAGE, PartQuantization, Quantization
+from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.fake_quantized import list_quantized_modules

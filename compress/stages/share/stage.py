@@ -16,11 +16,13 @@ import numpy as np
 
 from compress import registry
 from compress.contracts import Batch, LayerEvidence, LayerGroups, SharedStart
-from compress.encoder.config.low_rank import refuse_low_rank
-from compress.encoder.config.quantization import refuse_quantized
 from compress.encoder.config.sharing import check_rank
-from compress.encoder.config.sparsity import refuse_sparse
-from compress.encoder.config.wiring import refuse_global_projections
+from compress.encoder.config.unsupported import (
+    refuse_global_projections,
+    refuse_low_rank,
+    refuse_quantized,
+    refuse_sparse,
+)
 from compress.encoder.infer import statistics
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied
@@ -169,7 +171,7 @@ class Stage:
             refuse_global_projections(config, "sharing its layers", where)
             refuse_low_rank(config, "sharing its layers", where)
             refuse_sparse(config, "sharing its layers", where)
-        check_rank(s.residual_rank, config, "residual_rank")
+        check_rank(s.residual_rank, config.layers, config.hidden, "residual_rank", config.sharing)
         if s.embedding is None:
             return
         factorization.refuse_factorized(config, where)

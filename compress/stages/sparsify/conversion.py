@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from compress.contracts import MatrixStatistics, SparseMethod
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.low_rank import refuse_low_rank
-from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.config.sharing import refuse_apart
-from compress.encoder.config.sparsity import MULTIPLE, PATTERN, can_be_sparse, list_sparse_matrices, refuse_sparse
+from compress.encoder.config.layer_shape import PATTERN
+from compress.encoder.config.sparsity import MULTIPLE, can_be_sparse, list_sparse_matrices
+from compress.encoder.config.unsupported import refuse_apart, refuse_low_rank, refuse_quantized, refuse_sparse
 from compress.encoder.modules.masks import is_semi_structured
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import part_of_layer, rebuild_model

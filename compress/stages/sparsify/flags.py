@@ -9,13 +9,13 @@ METHODS = "compress.stages.sparsify.methods"
 
 
 def _sparsities() -> tuple[str]:
-    from compress.encoder.config.sparsity import PATTERN
+    from compress.encoder.config.layer_shape import PATTERN
 
     return (PATTERN,)
 
 
 def _supported(sparsity: str, flag: str) -> str:
-    from compress.encoder.config.sparsity import PATTERN
+    from compress.encoder.config.layer_shape import PATTERN
 
     if sparsity != PATTERN:
         why = f"GPUs only accelerate {PATTERN}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from compress import registry
 from compress.contracts import SparseMethod
-from compress.encoder.config.sparsity import PATTERN
+from compress.encoder.config.layer_shape import PATTERN
 from compress.encoder.infer import statistics
 from compress.encoder.infer.semi_structured import skips_zeros
 from compress.encoder.modules.model import Model

@@ -12,9 +12,7 @@ import torch
 from pydantic import Field
 
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.low_rank import refuse_low_rank
-from compress.encoder.config.quantization import refuse_quantized
-from compress.encoder.config.sparsity import refuse_sparse
+from compress.encoder.config.unsupported import refuse_low_rank, refuse_quantized, refuse_sparse
 from compress.encoder.modules.lora import attach_adapters, merge_adapters
 from compress.encoder.modules.model import Model
 from compress.errors import UserError

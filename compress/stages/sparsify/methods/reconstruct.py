@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import MatrixStatistics, SparseWeights
-from compress.encoder.config.sparsity import KEPT, OF
+from compress.encoder.config.layer_shape import KEPT, OF
 
 DAMPING = 0.01  # of the mean square of an input, added to all of them: as in the paper
 PAIRS = list(combinations(range(OF), OF - KEPT))
