@@ -7,8 +7,11 @@ Runs, models and versions carry their key of the journal as a tag and are looked
 
 from __future__ import annotations
 
+import random
+import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +31,37 @@ if TYPE_CHECKING:
 
 _AFTER_SEND = point("tracking.after_send")
 
-# What no repetition will cure; anything else is the store's trouble and is tried again.
-_REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"}
+_HELD = "RESOURCE_ALREADY_EXISTS"
+_RACE = {"BAD_REQUEST", _HELD}
+"""What a second try can cure. BAD_REQUEST is MLflow's answer to every error of its database, also to the second of two
+runs that insert the row of one data set at once."""
+# What no repetition will cure, or did; anything else is the store's trouble and is tried again.
+_REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", *_RACE}
+_TRIES = 4
+_PAUSE = (
+    0.2  # s before the second try, twice as long before each later one; at random, so that two runs do not meet again
+)
 
 
 def is_rejected(error: BaseException) -> bool:
     """True when the store said no to this very content."""
     return getattr(error, "error_code", None) in _REFUSALS
+
+
+def retry_races(call: Callable[[], object]) -> None:
+    """Calls the store, several times while it gives an answer that a second try can cure. What it holds already is sent.
+    Any other error comes through, and the last one."""
+    for number in range(_TRIES):
+        try:
+            call()
+            return
+        except Exception as error:
+            code = getattr(error, "error_code", None)
+            if code not in _RACE or number == _TRIES - 1:
+                if code == _HELD:
+                    return
+                raise
+        time.sleep(random.uniform(0.5, 1) * _PAUSE * 2**number)
 
 
 class RunMissing(Exception):  # noqa: N818 - tells of the store's state
@@ -139,7 +166,7 @@ class Replay:
         self._doubt = True  # until the answer is here
         for call in batch.calls():
             try:
-                self._log(client, call)
+                retry_races(partial(self._log, client, call))
             except Exception as error:
                 if not is_rejected(error):
                     raise
@@ -254,7 +281,7 @@ class Replay:
 
     def _send_single(self, client: MlflowClient, record: rec.Record) -> None:
         try:
-            getattr(self, f"_op_{record['op']}")(client, record)
+            retry_races(partial(getattr(self, f"_op_{record['op']}"), client, record))
         except FileNotFoundError as error:
             self._refuse(error)
         except Exception as error:

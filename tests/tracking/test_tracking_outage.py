@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import sqlite3
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from tracking_tools import Opener, Seen
 
-from compress.tracking import Store, sync
+from compress.tracking import Store, replay, sync
 from compress.tracking.server import run_server
 
 
@@ -34,12 +35,22 @@ def server_port(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield server.port
 
 
+UNIQUE_VIOLATION = json.dumps(
+    {"error_code": "BAD_REQUEST", "message": "(psycopg.errors.UniqueViolation) duplicate key value: dataset_pk"}
+).encode()
+"""What `mlflow server` on PostgreSQL answers to the second of two runs that log one data set at once."""
+
+
 class Proxy:
-    """A server in front of the server, whose mood a test sets: ok, dead, error, busy, lost (works, says it did not)."""
+    """A server in front of the server, whose mood a test sets: ok, dead, error, busy, lost (works, says it did not).
+
+    raced: answers as PostgreSQL makes them when two runs insert one row at once, still to be given to `log-inputs`.
+    """
 
     def __init__(self, port: int) -> None:
         self.mood = "ok"
         self.lost_posts = 0
+        self.raced = 0
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -60,6 +71,9 @@ class Proxy:
                     return
                 if mood in ("error", "busy"):
                     return self._answer(500 if mood == "error" else 429, b"not now")
+                if proxy.raced and "log-inputs" in self.path:
+                    proxy.raced -= 1
+                    return self._answer(400, UNIQUE_VIOLATION)
                 status, content = _ask(port, method, self.path, body)
                 if mood == "lost" and "log-batch" in self.path and proxy.lost_posts < 1:
                     proxy.lost_posts += 1
@@ -171,6 +185,23 @@ def test_an_answer_that_is_lost_doubles_nothing(opened: Opener, proxy: Proxy) ->
     assert run.finish(seconds=20).left == 0
     assert proxy.lost_posts == 1
     assert _steps(Seen(proxy.store), "lost") == list(range(30))
+
+
+@pytest.mark.parametrize(("raced", "refused"), [(2, 0), (100, 1)])
+def test_a_data_set_that_two_runs_log_at_once_is_tried_again(
+    opened: Opener, proxy: Proxy, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch, raced: int, refused: int
+) -> None:
+    monkeypatch.setattr(replay, "_PAUSE", 0.0)
+    proxy.raced = raced
+    run = opened("run", store=proxy.store, experiment=f"raced {raced}")
+    run.dataset("opinions", "0123456789abcdef", "embedded:opinions", "evaluation")
+    run.metrics({"train/loss": 1.0}, 0)
+    assert run.finish(seconds=20).left == 0
+    (got,) = Seen(proxy.store).runs(f"raced {raced}")
+    assert len(got.inputs.dataset_inputs) == 1 - refused
+    assert len(warnings_said) == refused
+    assert got.info.status == "FINISHED"
+    assert proxy.raced == (0 if not refused else raced - 4), "a bounded number of tries"
 
 
 def test_a_locked_database_delays_nothing(opened: Opener, store: Store, seen: Seen, warnings_said: list[str]) -> None:
