@@ -29,7 +29,7 @@ from compress.tracking.names import (
     truncate_text,
 )
 from compress.tracking.replay import dataset_record
-from compress.tracking.sender import INTERVAL, Sender
+from compress.tracking.sender import Sender
 from compress.tracking.state import not_beyond
 from compress.tracking.store import Store, import_mlflow, resolve_store
 from compress.tracking.view import DEFAULT_QUALITY, ui_lines
@@ -44,7 +44,8 @@ TABLES = "mlflow.loggedArtifacts"
 
 @dataclass(frozen=True)
 class RunEnding:
-    """How a run left the store. left: records that are only in the journal; `sync` is the command that sends them."""
+    """How a run left the store. left: records that are only in the journal, or whose files have not arrived; `sync` is
+    the command that sends them."""
 
     status: str
     run_id: str | None
@@ -184,7 +185,8 @@ class TrackedRun:
     # --- its end --------------------------------------------------------------------------------------------------
 
     def finish(self, status: str = rec.FINISHED, seconds: float | None = None) -> RunEnding:
-        """Ends the run and waits at most `seconds` for the store. A second call only tells the ending again.
+        """Ends the run and waits at most `seconds` for the store, for its files too. A second call only tells the
+        ending again.
 
         seconds: by default 30 for a server, which may be dead, and 300 for a database file.
         """
@@ -197,11 +199,11 @@ class TrackedRun:
             self._sender.flush(seconds)
             self._sender.close()
         sent = self._sender.sent_records if self._sender else 0
-        left = max(self._written - sent, 0)
-        sync = f"compress sync {_shell(self.folder)}" if left else None
-        self._ending = RunEnding(status, self.run_id, left, sync)
+        left, files = max(self._written - sent, 0), self._sender.files_left if self._sender else 0
+        sync = f"compress sync {_shell(self.folder)}" if left + files else None
+        self._ending = RunEnding(status, self.run_id, left + files, sync)
         if sync:
-            self._warn_once(f"tracking: {left} records are not uploaded yet; upload them with: {sync}")
+            self._warn_once(f"tracking: {describe_left(left, files)} not uploaded yet; upload them with: {sync}")
         try:
             self._journal.close()
         except Exception as error:
@@ -261,12 +263,13 @@ def open_run(
     quality: str = DEFAULT_QUALITY,
     command: str | None = None,
     warn: Callable[[str], None] | None = None,
-    interval: float = INTERVAL,
+    interval: float | None = None,
 ) -> TrackedRun:
     """Begins the run of `folder`, or goes on with the one that was begun there.
 
     role: teacher, student or control.  quality: the metric of the saved view's quality axis.  command: what the source
     column shows (default: this process's command line).  warn: takes one line for a person; called from another thread.
+    interval: seconds between two uploads; None: as suits the store.
     UserError: the store's address cannot be one, or the journal in the folder is not ours.
     """
     store = store or resolve_store()
@@ -277,9 +280,10 @@ def open_run(
     with ExitStack() as scope:
         scope.enter_context(run_lock(folder / rec.FOLDER))
         journal = rec.open_journal(folder)
+        new = not rec.has_journal(folder)
         start, written, tables = _begin(folder, journal, start)
         held = scope.pop_all()
-    sender = _sender(folder, store, warn, interval)
+    sender = _sender(folder, store, warn, interval, new=new)
     return TrackedRun(folder, start, journal, written, sender, warn, store, held, tables)
 
 
@@ -311,10 +315,12 @@ def _begin(folder: Path, journal: Journal, start: rec.Record) -> tuple[rec.Recor
     return known.start, len(known.records) + 1, [row["path"] for row in json.loads(shown[-1])] if shown else []
 
 
-def _sender(folder: Path, store: Store, warn: Callable[[str], None], interval: float) -> Sender | None:
+def _sender(
+    folder: Path, store: Store, warn: Callable[[str], None], interval: float | None, *, new: bool
+) -> Sender | None:
     try:
         import_mlflow()
-        sender = Sender(folder, store, warn, interval)
+        sender = Sender(folder, store, warn, interval, new=new)
         sender.start()
         return sender
     except Exception as error:  # a broken installation of mlflow, or no more threads
@@ -340,6 +346,15 @@ def _tags(folder: Path, method: str, role: str, command: str | None, more: Mappi
         "mlflow.user": rec.user_name(),
     }
     return text_values({**own, **(more or {})}, TAG_LIMIT)
+
+
+def describe_left(records: int, files: int) -> str:
+    """What has not arrived, with its verb. files: records that have, without their files."""
+    if not files:
+        return f"{records} records are"
+    return (
+        f"the files of {files} records are" if not records else f"{records} records, and the files of {files} more, are"
+    )
 
 
 def _shell(folder: Path) -> str:

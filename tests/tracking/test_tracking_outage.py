@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from tracking_tools import Opener, Seen
 
-from compress.tracking import Store, replay, sync
+from compress.errors import UserError
+from compress.tracking import Store, TrackedRun, outages, replay, sender, sync
 from compress.tracking.server import run_server
 
 
@@ -31,6 +32,13 @@ def server_port(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
     folder = tmp_path_factory.mktemp("served")
     store = Store(f"sqlite:///{shutil.copy(template, folder / 'mlflow.db')}")
+    # where files go that travel through the server, as `_through_the_server` has them do
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_ARTIFACTS_DESTINATION", str(folder / "files"))
+        yield from _serve(store)
+
+
+def _serve(store: Store) -> Iterator[int]:
     with run_server(store, "127.0.0.1", None) as server:
         yield server.port
 
@@ -44,13 +52,18 @@ UNIQUE_VIOLATION = json.dumps(
 class Proxy:
     """A server in front of the server, whose mood a test sets: ok, dead, error, busy, lost (works, says it did not).
 
-    raced: answers as PostgreSQL makes them when two runs insert one row at once, still to be given to `log-inputs`.
+    files: what becomes of files that are sent: ok, refused (403), held (no answer until `release`).  asked: method and
+    path of each request.  raced: answers as PostgreSQL makes them when two runs insert one row at once, still to be
+    given to `log-inputs`.
     """
 
     def __init__(self, port: int) -> None:
         self.mood = "ok"
         self.lost_posts = 0
         self.raced = 0
+        self.files = "ok"
+        self.release = threading.Event()
+        self.asked: list[tuple[str, str]] = []
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -62,9 +75,20 @@ class Proxy:
             def do_POST(self) -> None:
                 self._forward("POST")
 
+            def do_PUT(self) -> None:
+                self._forward("PUT")
+
+            def do_PATCH(self) -> None:
+                self._forward("PATCH")
+
             def _forward(self, method: str) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 mood = proxy.mood
+                proxy.asked.append((method, self.path.partition("?")[0]))
+                if method == "PUT" and proxy.files == "refused":
+                    return self._answer(403, b"denied")
+                if method == "PUT" and proxy.files == "held":
+                    proxy.release.wait(60)
                 if mood == "dead":
                     self.close_connection = True
                     self.connection.close()
@@ -95,6 +119,7 @@ class Proxy:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
+        self.release.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -202,6 +227,85 @@ def test_a_data_set_that_two_runs_log_at_once_is_tried_again(
     assert len(warnings_said) == refused
     assert got.info.status == "FINISHED"
     assert proxy.raced == (0 if not refused else raced - 4), "a bounded number of tries"
+
+
+def _through_the_server(proxy: Proxy, experiment: str) -> None:
+    """An experiment whose files travel through the server."""
+    proxy.store.client().create_experiment(experiment, artifact_location=f"mlflow-artifacts:/{experiment}")
+
+
+def _log_with_files(run: TrackedRun) -> None:
+    """Figures, files and a model that is registered, the files first."""
+    folder = run.folder / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    run.table(run.folder / "rows.json", ["a"], [[1]])
+    run.metrics({"train/loss": 1.0}, 0)
+    key = run.model(folder, name="m", model_type="distill", metrics={"quality/accuracy": 0.5})
+    run.register(key, run.experiment, "best")
+    run.metrics({"train/loss": 0.5}, 1)
+
+
+@pytest.mark.parametrize("files", ["refused", "held"])
+def test_files_that_do_not_arrive_hold_nothing_back(
+    opened: Opener, proxy: Proxy, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch, files: str
+) -> None:
+    if files == "held":  # as after another run that waited in vain: only the figures are waited for
+        outages.note_slow(proxy.store)
+        monkeypatch.setattr(sender, "DOWN_SECONDS", 0.1)
+    _through_the_server(proxy, files)
+    proxy.files = files
+    run = opened("run", store=proxy.store, experiment=files)
+    _log_with_files(run)
+    ending = run.finish(seconds=60)
+    assert ending.left == 2, "the table and the files of the model"
+    seen = Seen(proxy.store)
+    (got,) = seen.runs(files)
+    assert got.info.status == "FINISHED"
+    assert [s for s, _ in seen.points(got, "train/loss")] == [0, 1]
+    assert got.data.metrics["quality/accuracy"] == 0.5
+    version = seen.client.get_model_version_by_alias(files, "best")
+    (model,) = seen.client.search_logged_models([got.info.experiment_id])
+    assert (version.run_id, model.status.value) == (got.info.run_id, "PENDING")
+    if files == "refused":
+        refused = warnings_said.pop(0)
+        assert refused.startswith(f"tracking: {proxy.store.shown} does not accept files (")
+        assert "403" in refused
+        assert "its metrics and its status are uploaded" in refused
+    left = f"tracking: the files of 2 records are not uploaded yet; upload them with: {ending.sync}"
+    assert warnings_said == [left]
+
+    proxy.files = "refused"
+    proxy.release.set()
+    with pytest.raises(UserError, match="does not accept the files; metrics and status of the runs are uploaded"):
+        sync(run.folder)
+    proxy.files = "ok"
+    (done,) = sync(run.folder)
+    assert (done.sent, done.refused, done.run_id) == (0, 0, got.info.run_id)
+    (model,) = seen.client.search_logged_models([got.info.experiment_id])
+    assert model.status.value == "READY"
+    assert [f.path for f in seen.client.list_logged_model_artifacts(model.model_id)] == ["config.json"]
+    assert [f.path for f in seen.client.list_artifacts(got.info.run_id)] == ["rows.json"]
+    before = len(proxy.asked)
+    sync(run.folder)
+    assert not [method for method, _ in proxy.asked[before:] if method == "PUT"], "once"
+
+
+def test_files_that_a_process_did_not_send_are_still_known(
+    opened: Opener, proxy: Proxy, warnings_said: list[str]
+) -> None:
+    _through_the_server(proxy, "again")
+    proxy.files = "refused"
+    first = opened("run", store=proxy.store, experiment="again")
+    first.table(first.folder / "rows.json", ["a"], [[1]])
+    assert first.finish("KILLED", seconds=20).left == 1
+    proxy.files = "ok"
+    second = opened("run", store=proxy.store, experiment="again")
+    assert second.finish(seconds=20).left == 0
+    seen = Seen(proxy.store)
+    (got,) = seen.runs("again")
+    assert [f.path for f in seen.client.list_artifacts(got.info.run_id)] == ["rows.json"]
+    assert warnings_said[-1] == f"tracking: {proxy.store.shown} accepts files again"
 
 
 def test_a_locked_database_delays_nothing(opened: Opener, store: Store, seen: Seen, warnings_said: list[str]) -> None:
