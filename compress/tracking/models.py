@@ -134,10 +134,7 @@ def _remember(replay: JournalUpload, client: MlflowClient, key: str, model_id: s
     from mlflow.entities import LoggedModelOutput
 
     if replay.state.models.get(key) != model_id:
-        replay.state.models = {
-            **replay.state.models,
-            key: model_id,
-        }  # anew: another thread may write the state just now
+        replay.state.models = {**replay.state.models, key: model_id}  # a new one: another thread may be reading it
         replay.save()
     if not shown:
         client.log_outputs(replay.run_id, [LoggedModelOutput(model_id, step=0)])

@@ -37,6 +37,10 @@ SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 DRIVERS = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 """Of databases: module that SQLAlchemy imports → what to install, where that is called differently."""
+EXTRAS = {"psycopg": "postgres", "MySQLdb": "mysql"}
+"""Module → the extra of this package that brings it."""
+ARTIFACT_ROOT = "MLFLOW_DEFAULT_ARTIFACT_ROOT"
+"""Where the files of runs go whose database is given directly: the variable of `mlflow server`."""
 LOCK_SECONDS = 120.0
 _SQLITE = "sqlite:///"
 _opening = threading.Lock()
@@ -68,6 +72,11 @@ class Store:
         return self.uri.split(":", 1)[0] in SERVERS
 
     @property
+    def is_bare_database(self) -> bool:
+        """A database server, without an MLflow server in front of it."""
+        return self.database is None and self.uri.split(":", 1)[0].split("+", 1)[0] in DATABASES
+
+    @property
     def database(self) -> Path | None:
         """The sqlite file, or None for another kind of store."""
         if not self.uri.startswith(_SQLITE):
@@ -75,10 +84,11 @@ class Store:
         return Path(self.uri[len(_SQLITE) :].split("?", 1)[0])
 
     def artifact_location(self, experiment: str) -> str | None:
-        """Folder of an experiment's artifacts beside the database; None: the server decides."""
-        if self.database is None:
-            return None
-        return (self.database.parent / "artifacts" / slug(experiment)).as_uri()
+        """Folder of an experiment's artifacts: beside a sqlite file, below MLFLOW_DEFAULT_ARTIFACT_ROOT for another
+        database, whose UserError without it comes through; None: the server decides."""
+        if self.database is not None:
+            return (self.database.parent / "artifacts" / slug(experiment)).as_uri()
+        return f"{require_artifact_root(self)}/{slug(experiment)}" if self.is_bare_database else None
 
     def client(self) -> MlflowClient:
         """Opens the store, making it when it is not there, bringing an older one up to date after a copy of it was
@@ -119,6 +129,24 @@ def require_made(store: Store) -> None:
         raise UserError("no MLflow store found", where=str(store.database), do="name it with --tracking-uri")
 
 
+def require_artifact_root(store: Store) -> str:
+    """The address below which the files of runs go whose database is given directly. UserError where none is named:
+    MLflow would put them into the working folder and give everybody addresses on this machine's disk."""
+    root = os.environ.get(ARTIFACT_ROOT, "").strip().rstrip("/")
+    if re.match(r"/|[A-Za-z][\w+.-]*:/", root):
+        return root
+    why = f"{ARTIFACT_ROOT} is not set"
+    if root:
+        why = f"{ARTIFACT_ROOT} is '{printable(redact(root), 200)}', neither an address nor an absolute path"
+    raise UserError(
+        "a database has no place for the files of runs",
+        where=store.shown,
+        why=why,
+        do="put a server in front (mlflow server --backend-store-uri … --artifacts-destination …) and give its "
+        f"address, http://host:port, or set {ARTIFACT_ROOT} to storage that all machines reach, such as s3://bucket/runs",
+    )
+
+
 def require_driver(store: Store) -> None:
     """UserError (environment) when the Python package that reads the store's kind of database is missing; UserError for
     an address that SQLAlchemy does not take."""
@@ -136,11 +164,12 @@ def require_driver(store: Store) -> None:
         dialect.import_dbapi()
     except ImportError as error:
         module = error.name or dialect.driver  # psycopg without its C library raises an error without a name
+        extra = f" (extra: 'compress-bert[{EXTRAS[module]}]')" if module in EXTRAS else ""
         raise UserError(
             f"the database driver {module} is not installed",
             where=store.shown,
-            do=f"pip install '{DRIVERS.get(module, module)}', or better: run an MLflow server in front of the database "
-            "and give its address, http://host:port",
+            do=f"pip install '{DRIVERS.get(module, module)}'{extra}, or better: run an MLflow server in front of the "
+            "database and give its address, http://host:port",
             code=ExitCode.ENVIRONMENT,
         ) from error
 
