@@ -37,7 +37,7 @@ def write_page(
     found = client.get_experiment_by_name(experiment)
     assert found is not None
     for quality, state in views.items():
-        write_view(client, found.experiment_id, view_key(quality), state, NAME)
+        write_view(client, found.experiment_id, view_key(quality), state, NAME, found.tags)
     before = found.tags.get(NOTE, "")
     after = replace_verdict(before, verdict)
     if after != before and len(after) <= DESCRIPTION_LIMIT:  # never cut: what a person wrote may be at the end

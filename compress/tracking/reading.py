@@ -19,14 +19,16 @@ from urllib.parse import unquote, urlsplit
 
 from compress.errors import UserError, did_you_mean, printable
 from compress.tracking.schema import newest_version, schema_version
-from compress.tracking.store import Store, open_client, short
+from compress.tracking.store import Store, open_client, short, unopened
 from compress.tracking.view import DEPLOYABLE, PARETO
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment
+    from mlflow.entities import Experiment, Run
 
 AT_ONCE = 500  # values of one statement: sqlite takes 999 in old builds
+HELD = 2000
+"""Runs of a server that are kept in memory as they were listed, instead of asking for them again."""
 TEXT_LIMIT = 16 << 20
 """Bytes of a file of a run that is read: a table of its report has a few thousand."""
 ACTIVE = "active"
@@ -75,6 +77,9 @@ class Reader:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._client: MlflowClient | None = None
+        self._known: Sequence[Experiment] | None = None
+        self._held: dict[str, Run] = {}  # runs of a server that were listed with all that they hold
+        self._all_held = False
         there = store.database if store.database is not None and store.database.is_file() else None
         self.empty = store.database is not None and there is None
         self._database = there if there is not None and schema_version(there) == newest_version() else None
@@ -142,8 +147,8 @@ class Reader:
                 return dict(self._select("SELECT run_uuid, value FROM tags WHERE key = ?", [key]))
             except sqlite3.Error:
                 self._database = None
-        experiments = [e.experiment_id for e in self._experiments()]
-        tags = {run.info.run_id: run.data.tags for run in self._search(experiments)}
+        found = self._held.values() if self._all_held else self._search([e.experiment_id for e in self._experiments()])
+        tags = {run.info.run_id: run.data.tags for run in found}
         return {run_id: said[key] for run_id, said in tags.items() if key in said}
 
     def points(self, run_id: str, keys: Iterable[str]) -> list[MetricPoint]:
@@ -218,13 +223,17 @@ class Reader:
 
     @property
     def client(self) -> MlflowClient:
-        self._client = self._client or open_client(self.store)
+        if self._client is None:
+            self._client = self.store.client(touch=False) if self.store.is_server else open_client(self.store)
         return self._client
 
     def _listed_by_client(self) -> list[ListedRun]:
         known = {e.experiment_id: e for e in self._experiments()}
         found = []
-        for run in self._search(list(known)):
+        for number, run in enumerate(self._search(list(known))):
+            if number < HELD:
+                self._held[run.info.run_id] = run
+            self._all_held = number < HELD
             info, of = run.info, known[run.info.experiment_id]
             row = (info.run_id, info.run_name, of.name, info.start_time, info.artifact_uri, info.status)
             found.append(_listed(row, info.lifecycle_stage != ACTIVE or of.lifecycle_stage != ACTIVE))
@@ -232,8 +241,11 @@ class Reader:
 
     def _by_client(self, chosen: Sequence[ListedRun]) -> list[StoredRun]:
         names = {run.experiment for run in chosen}
-        numbers = [e.experiment_id for e in self._experiments() if e.name in names]
-        data = {run.info.run_id: run.data for run in self._search(numbers)}
+        if all(run.run_id in self._held for run in chosen):
+            data = {run.run_id: self._held[run.run_id].data for run in chosen}
+        else:
+            numbers = [e.experiment_id for e in self._experiments() if e.name in names]
+            data = {run.info.run_id: run.data for run in self._search(numbers)}
         return [
             _stored(run, data[run.run_id].metrics, data[run.run_id].params, data[run.run_id].tags)
             for run in chosen
@@ -241,10 +253,17 @@ class Reader:
         ]
 
     def _experiments(self) -> Sequence[Experiment]:
-        """Deleted ones too."""
+        """Deleted ones too, asked once. UserError when the server does not answer."""
         from mlflow.entities import ViewType
 
-        return self.client.search_experiments(view_type=ViewType.ALL, max_results=1000)
+        if self._known is None:
+            try:
+                self._known = self.client.search_experiments(view_type=ViewType.ALL, max_results=1000)
+            except UserError:
+                raise
+            except Exception as error:
+                raise unopened(self.store, error) from error
+        return self._known
 
     def _search(self, experiments: list[str]) -> Iterable[Any]:
         from mlflow.entities import ViewType

@@ -223,7 +223,7 @@ class Replay:
 
     def _connected(self) -> MlflowClient:
         if self._client is None:
-            self._client = self.store.client()
+            self._client = self.store.client(touch=False)
         return self._client
 
     def _send_some(self, client: MlflowClient) -> None:

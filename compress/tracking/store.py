@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 # A dead server must cost seconds in the background, not mlflow's own four minutes a call. Whoever set more keeps it.
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
+# One that is only slow, behind a login or under load, takes seconds to answer; `bounded` gives up connecting sooner.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -90,9 +91,12 @@ class Store:
             return (self.database.parent / "artifacts" / slug(experiment)).as_uri()
         return f"{require_artifact_root(self)}/{slug(experiment)}" if self.is_bare_database else None
 
-    def client(self) -> MlflowClient:
+    def client(self, *, touch: bool = True) -> MlflowClient:
         """Opens the store, making it when it is not there, bringing an older one up to date after a copy of it was
-        made. Any error of mlflow or the database comes through."""
+        made. Any error of mlflow or the database comes through.
+
+        touch: asks a server whether it is there; else the first call finds out.
+        """
         import_mlflow()
         silence()
         from mlflow import MlflowClient
@@ -100,7 +104,8 @@ class Store:
         database = self.database
         if database is None:
             require_driver(self)
-            return _touched(MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
+            client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+            return _touched(client) if touch or not self.is_server else client
         database.parent.mkdir(parents=True, exist_ok=True)
         with _opening, file_lock(database.with_name(database.name + ".lock"), timeout=LOCK_SECONDS):
             prepare(database)
@@ -114,13 +119,18 @@ def open_client(store: Store) -> MlflowClient:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(
-            "the store cannot be opened",
-            where=store.shown,
-            why=short(error),
-            do="check that the server responds, or that the file is an MLflow database",
-            code=ExitCode.ENVIRONMENT,
-        ) from error
+        raise unopened(store, error) from error
+
+
+def unopened(store: Store, error: Exception) -> UserError:
+    """What the first call to a store raised, for a person."""
+    return UserError(
+        "the store cannot be opened",
+        where=store.shown,
+        why=short(error),
+        do="check that the server responds, or that the file is an MLflow database",
+        code=ExitCode.ENVIRONMENT,
+    )
 
 
 def require_made(store: Store) -> None:
@@ -174,8 +184,21 @@ def require_driver(store: Store) -> None:
         ) from error
 
 
+LOGIN = {
+    401: "401: the server rejects the login; check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+    "MLFLOW_TRACKING_TOKEN",
+    403: "403: the server does not permit this; check the permissions of MLFLOW_TRACKING_USERNAME or "
+    "MLFLOW_TRACKING_TOKEN",
+}
+"""Status of an answer → what it means."""
+
+
 def short(error: BaseException) -> str:
-    """What went wrong, in one line without secrets: mlflow's errors go on for pages, their cause says it in a word."""
+    """What went wrong, in one line without secrets: mlflow's errors go on for pages, their cause says it in a word. A
+    server that asks for a login is told with the variables that hold one."""
+    status = _server_status(error)
+    if status in LOGIN:
+        return LOGIN[status]
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, (OSError, sqlite3.Error)) and not (cause.__cause__ or cause.__context__):
@@ -183,6 +206,15 @@ def short(error: BaseException) -> str:
         cause = cause.__cause__ or cause.__context__
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return printable(redact(lines[0]), 200)
+
+
+def _server_status(error: BaseException) -> int | None:
+    """The HTTP status that the MLflow server answered; None for another error, also for one of a store of files."""
+    answered = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(answered, int):
+        return answered
+    said = getattr(error, "get_http_status_code", None)
+    return said() if callable(said) else None
 
 
 def _touched(client: MlflowClient) -> MlflowClient:

@@ -101,10 +101,18 @@ def new_view(quality: str) -> dict[str, str]:
     return {TAG + view_key(quality): view_tag(view_state(quality))}
 
 
-def write_view(client: MlflowClient, experiment_id: str, key: str, page: dict[str, Any], name: str) -> None:
-    """Writes a saved view unless it is there as we would write it. Raises what the client raises."""
+def write_view(
+    client: MlflowClient,
+    experiment_id: str,
+    key: str,
+    page: dict[str, Any],
+    name: str,
+    tags: Mapping[str, str] | None = None,
+) -> None:
+    """Writes a saved view unless it is there as we would write it. tags: of the experiment, if they are known. Raises
+    what the client raises."""
     tag = TAG + key
-    old = client.get_experiment(experiment_id).tags.get(tag)
+    old = (client.get_experiment(experiment_id).tags if tags is None else tags).get(tag)
     state = pack_state(page)
     if old is None or json.loads(old).get("state") != state:
         client.set_experiment_tag(experiment_id, tag, view_tag(state, name))

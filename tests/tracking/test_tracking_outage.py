@@ -12,10 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import requests
 from tracking_tools import Opener, Seen
 
+from compress.cli.main import main
 from compress.errors import UserError
-from compress.tracking import Store, TrackedRun, outages, replay, sender, sync
+from compress.tracking import Store, TrackedRun, bounded, outages, replay, sender, sync
+from compress.tracking.files import patience
+from compress.tracking.names import slug
 from compress.tracking.server import run_server
 
 
@@ -50,7 +54,8 @@ UNIQUE_VIOLATION = json.dumps(
 
 
 class Proxy:
-    """A server in front of the server, whose mood a test sets: ok, dead, error, busy, lost (works, says it did not).
+    """A server in front of the server, whose mood a test sets: ok, dead, error, busy, lost (works, says it did not),
+    401 and 403.
 
     files: what becomes of files that are sent: ok, refused (403), held (no answer until `release`).  asked: method and
     path of each request.  raced: answers as PostgreSQL makes them when two runs insert one row at once, still to be
@@ -60,6 +65,7 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self.mood = "ok"
         self.lost_posts = 0
+        self.lost = "log-batch"  # in the address of requests whose answer is lost once
         self.raced = 0
         self.files = "ok"
         self.release = threading.Event()
@@ -93,13 +99,15 @@ class Proxy:
                     self.close_connection = True
                     self.connection.close()
                     return
+                if mood.isdigit():
+                    return self._answer(int(mood), b"You are not authenticated.")
                 if mood in ("error", "busy"):
                     return self._answer(500 if mood == "error" else 429, b"not now")
                 if proxy.raced and "log-inputs" in self.path:
                     proxy.raced -= 1
                     return self._answer(400, UNIQUE_VIOLATION)
                 status, content = _ask(port, method, self.path, body)
-                if mood == "lost" and "log-batch" in self.path and proxy.lost_posts < 1:
+                if mood == "lost" and proxy.lost in self.path and proxy.lost_posts < 1:
                     proxy.lost_posts += 1
                     return self._answer(503, b"the answer was lost")
                 return self._answer(status, content)
@@ -306,6 +314,83 @@ def test_files_that_a_process_did_not_send_are_still_known(
     (got,) = seen.runs("again")
     assert [f.path for f in seen.client.list_artifacts(got.info.run_id)] == ["rows.json"]
     assert warnings_said[-1] == f"tracking: {proxy.store.shown} accepts files again"
+
+
+@pytest.mark.parametrize(("status", "said"), [("401", "rejects the login"), ("403", "does not permit this")])
+def test_a_login_that_is_missing_names_the_variables(
+    opened: Opener, proxy: Proxy, warnings_said: list[str], capsys: pytest.CaptureFixture[str], status: str, said: str
+) -> None:
+    proxy.mood = status
+    opened("run", store=proxy.store).finish(seconds=20)
+    (refused, _) = warnings_said
+    assert f"({status}: the server {said}" in refused
+    assert main(["runs", "list", "--tracking-uri", proxy.store.uri]) == 6
+    told = capsys.readouterr().err
+    for text in (refused, told):
+        assert "MLFLOW_TRACKING_USERNAME" in text
+        assert "MLFLOW_TRACKING_TOKEN" in text
+
+
+@pytest.mark.parametrize("lost", ["runs/create", "mlflow/logged-models"])
+def test_what_was_made_though_its_answer_was_lost_is_found(
+    opened: Opener, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
+    proxy.mood, proxy.lost = "lost", lost
+    experiment = slug(lost)
+    run = opened("run", store=proxy.store, experiment=experiment)
+    _log_with_files(run)
+    assert run.finish(seconds=60).left == 0
+    assert proxy.lost_posts == 1
+    seen = Seen(proxy.store)
+    (got,) = seen.runs(experiment)
+    (model,) = seen.client.search_logged_models([got.info.experiment_id])
+    assert model.status.value == "READY"
+
+
+def test_how_long_a_server_may_take() -> None:
+    waited = []
+
+    class Session(requests.Session):
+        def request(self, *_: object, timeout: object = None, **__: object) -> requests.Response:
+            waited.append(timeout)
+            return requests.Response()
+
+    session = bounded._bound(Session())
+    session.request("GET", "http://127.0.0.1:9", timeout=20)
+    with patience():
+        session.request("PUT", "http://127.0.0.1:9", timeout=20)
+    session.request("GET", "http://127.0.0.1:9", timeout=2)
+    assert waited == [(5.0, 20), (5.0, 120.0), (2, 2)], "seconds to connect, seconds to answer"
+
+
+def test_how_many_requests_a_run_takes(opened: Opener, proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    _through_the_server(proxy, "counted")
+    proxy.asked.clear()
+    parent = opened("parent", store=proxy.store, experiment="counted", interval=3600)
+    _wait(lambda: parent.run_id is not None)
+    child = opened("child", store=proxy.store, experiment="counted", interval=3600, parent=parent.parent)
+    for run in (child, parent):
+        run.params({"method": "distill"})
+        for name in ("training", "evaluation"):
+            run.dataset(f"opinions/{name}", "0123456789abcdef", "embedded:opinions", name)
+        for number in range(3):
+            run.table(run.folder / f"rows-{number}.json", ["a"], [[number]])
+            for step in range(50):
+                run.metrics({"train/loss": 1.0}, 50 * number + step)
+        _log_with_files(run)
+        run.note("# A run")
+        assert run.finish(seconds=60).left == 0
+    assert len([path for method, path in proxy.asked if method == "PUT"]) == 2 * 5, "each file once"
+    others = [path for method, path in proxy.asked if method != "PUT"]
+    assert len(others) <= 34, others
+    assert Seen(proxy.store).run("child", "counted").data.tags["mlflow.parentRunId"] == parent.run_id
+
+    proxy.asked.clear()
+    assert main(["runs", "list", "--tracking-uri", proxy.store.uri, "--experiment", "counted"]) == 0
+    assert "parent" in capsys.readouterr().out
+    assert len(proxy.asked) == 2, proxy.asked
 
 
 def test_a_locked_database_delays_nothing(opened: Opener, store: Store, seen: Seen, warnings_said: list[str]) -> None:
