@@ -184,10 +184,14 @@ class Reader:
         if folder is not None:
             return _short_text(folder / name)
         from mlflow.exceptions import MlflowException
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with tempfile.TemporaryDirectory() as here:
+            file = Path(here) / "file"
             try:
-                return _short_text(Path(self.client.download_artifacts(run.run_id, name, here)))
+                # What `download_artifacts` calls for each file, after it has asked for the run, its models, its files.
+                get_artifact_repository(run.artifacts, tracking_uri=self.store.uri)._download_file(name, str(file))
+                return _short_text(file)
             except (MlflowException, OSError):
                 return None
 

@@ -78,6 +78,10 @@ def retry_races(call: Callable[[], object]) -> None:
 
 _experiments: dict[tuple[str, str, str | None], str] = {}
 """Of this process: store, name and saved view of an experiment that was found or made → its id."""
+_making = threading.Lock()
+"""Runs are made one after the other: the second finds the experiment, and its parent, without asking."""
+_whole_runs: dict[tuple[str, str], str] = {}
+"""Store and key of a run that this process began, of which it has had every answer → the address of its files."""
 sent_runs: dict[tuple[str, str], str] = {}
 """Of this process: store and key of a run that was sent → its id, by which its children find it without asking."""
 
@@ -129,17 +133,21 @@ class Replay:
 
     Two threads at most: one sends records (`send_all`), one their files (`send_files`).
 
-    new: this process began the journal, and no other has sent of it.
+    new: this process began the journal, and no other has sent of it.  own: this process logs the run: what it sent
+    before is not asked for again.
     """
 
-    def __init__(self, folder: Path, store: Store, warn: Callable[[str], None], *, new: bool = False) -> None:
+    def __init__(
+        self, folder: Path, store: Store, warn: Callable[[str], None], *, new: bool = False, own: bool = False
+    ) -> None:
         self.folder, self.store, self.warn = folder, store, warn
         self.state = SendState.load(rec.state_path(folder), store.shown)
         self.pending: deque[rec.Record] = deque()
         self.files = FileJobs()
         self.sent_now = 0  # records sent by this object
         self.is_new = new
-        self.retired = False  # the folder belongs to others now: a thread that hung writes nothing any more
+        self._own = own
+        self.retired = False
         self._saving = threading.Lock()
         self._memory = Memory()
         self._offset = 0
@@ -264,6 +272,15 @@ class Replay:
                 break  # the run is there: that is noted before anything else is sent
         return plan
 
+    def retire(self) -> None:
+        """The folder belongs to others from now on: a thread that hung in a call writes nothing any more."""
+        self.retired = True
+        if self._start is not None:
+            address = (self.store.uri, self._start["key"])
+            _whole_runs.pop(address, None)
+            if self.is_new and self._known and self._plan is None and not self._doubt and self._artifacts is not None:
+                _whole_runs[address] = self._artifacts
+
     def save(self) -> None:
         with self._saving:
             if not self.retired:
@@ -334,14 +351,21 @@ class Replay:
         if self._known:
             return
         assert self._start is not None, "a journal begins with its start"
+        address = (self.store.uri, self._start["key"])
+        if self._own and self.state.run_id is not None and address in _whole_runs:
+            self._artifacts = _whole_runs[address]
+            self._known, self._doubt, self.is_new = True, False, True
+            return
         if self.state.run_id is not None:
             try:
                 self._check_run(client)
             except RunMissing:
                 self._start_over()  # the store was emptied or made anew: the journal fills it again
         if self.state.run_id is None:
-            self._find_or_make_run(client, self._start)
-        sent_runs[self.store.uri, self._start["key"]] = self.run_id
+            with _making:
+                self._find_or_make_run(client, self._start)
+                sent_runs[address] = self.run_id
+        sent_runs[address] = self.run_id
 
     def _find_or_make_run(self, client: MlflowClient, start: rec.Record) -> None:
         name, view = start["experiment"], start.get("view")

@@ -181,11 +181,11 @@ class Sender:
         self._figures.close()
         self._files.close()
         if self.replay is not None:
-            self.replay.retired = True
+            self.replay.retire()
 
     def _send_figures(self) -> bool:
         if self.replay is None:
-            self.replay = Replay(self.folder, self.store, self.warn, new=self._new)
+            self.replay = Replay(self.folder, self.store, self.warn, new=self._new, own=True)
         before = self.replay.sent_now
         self.replay.send_all()
         if self.replay.files:
