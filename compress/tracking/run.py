@@ -16,6 +16,7 @@ from compress.errors import Stopped, printable
 from compress.storage import atomic
 from compress.storage.journal import Journal
 from compress.storage.lock import run_lock
+from compress.tracking import outages
 from compress.tracking import records as rec
 from compress.tracking.models import relative_to
 from compress.tracking.names import (
@@ -200,10 +201,9 @@ class TrackedRun:
             self._sender.close()
         sent = self._sender.sent_records if self._sender else 0
         left, files = max(self._written - sent, 0), self._sender.files_left if self._sender else 0
-        sync = f"compress sync {_shell(self.folder)}" if left + files else None
+        sync = outages.sync_command([self.folder]) if left + files else None
         self._ending = RunEnding(status, self.run_id, left + files, sync)
-        if sync:
-            self._warn_once(f"tracking: {describe_left(left, files)} not uploaded yet; upload them with: {sync}")
+        outages.run_ends(self.folder, left, files, self._warn_once)
         try:
             self._journal.close()
         except Exception as error:
@@ -287,6 +287,7 @@ def open_run(
         new = not rec.has_journal(folder)
         start, written, tables = _begin(folder, journal, start)
         held = scope.pop_all()
+    outages.run_begins()
     sender = _sender(folder, store, warn, interval, new=new)
     return TrackedRun(folder, start, journal, written, sender, warn, store, held, tables)
 
@@ -350,19 +351,3 @@ def _tags(folder: Path, method: str, role: str, command: str | None, more: Mappi
         "mlflow.user": rec.user_name(),
     }
     return text_values({**own, **(more or {})}, TAG_LIMIT)
-
-
-def describe_left(records: int, files: int) -> str:
-    """What has not arrived, with its verb. files: records that have, without their files."""
-    if not files:
-        return f"{records} records are"
-    return (
-        f"the files of {files} records are" if not records else f"{records} records, and the files of {files} more, are"
-    )
-
-
-def _shell(folder: Path) -> str:
-    import shlex
-
-    absolute, here = folder.absolute(), Path.cwd()
-    return shlex.quote(str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute))

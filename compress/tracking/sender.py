@@ -27,8 +27,8 @@ class Lane(threading.Thread):
     """Does its work when it is woken, and every few seconds. After a failure it waits twice as long each time, up to a
     minute. It never raises.
 
-    work: sends what there is; whether there was any.  interval: seconds.  failed, succeeded: called after each try.
-    at_once: begins by itself.
+    work: sends what there is; whether there was any.  interval: seconds.  failed: called after a failure.  succeeded:
+    after some was sent, with the number of outages that were known before.  at_once: begins by itself.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Lane(threading.Thread):
         work: Callable[[], bool],
         interval: float,
         failed: Callable[[Exception], None],
-        succeeded: Callable[[], None],
+        succeeded: Callable[[int], None],
         *,
         at_once: bool,
     ) -> None:
@@ -96,7 +96,7 @@ class Lane(threading.Thread):
         return min(self._interval * 2**self._failures, LONGEST_PAUSE)
 
     def _one_pass(self) -> None:
-        flushing = self._flushing
+        flushing, known = self._flushing, outages.count()
         try:
             some = self._work()
         except Exception as error:
@@ -110,7 +110,7 @@ class Lane(threading.Thread):
         else:
             self._failures = 0
             if some:
-                self._succeeded()
+                self._succeeded(known)
             if flushing:
                 self._settled.set()
 
@@ -143,8 +143,8 @@ class Sender:
             if outages.begins(self.store, what):
                 self.warn(self._describe(what, error))
 
-        def succeeded() -> None:
-            if outages.ends(self.store, what):
+        def succeeded(known: int) -> None:
+            if outages.ends(self.store, what, known):
                 self.warn(f"tracking: {self.store.shown} accepts {what} again")
 
         return Lane(f"tracking {what} {self.folder.name}", work, self.interval, failed, succeeded, at_once=at_once)

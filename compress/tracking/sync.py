@@ -47,21 +47,24 @@ def _journals(folder: Path, depth: int) -> Iterator[Path]:
             yield from _journals(child, depth - 1)
 
 
-def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> list[SyncedRun]:
-    """Sends what is missing of every run in `folder`; a run whose process died becomes KILLED.
+def sync(*tops: Path, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> list[SyncedRun]:
+    """Sends what is missing of every run in these folders; a run whose process died becomes KILLED.
 
     Sending twice changes nothing. UserError: no run here; the store cannot be named, or does not answer. One that takes
     no files gets the figures of every run first.
     """
-    if not folder.is_dir():
-        raise UserError("no such folder", where=str(folder), do="name the folder of a run")
-    folders = find_tracked_folders(folder)
-    if not folders:
-        raise UserError(
-            "no tracked run in this folder",
-            where=str(folder),
-            why=f"no {rec.FOLDER}/journal.jsonl in it or its subfolders",
-        )
+    folders: dict[Path, None] = {}
+    for top in tops:
+        if not top.is_dir():
+            raise UserError("no such folder", where=str(top), do="name the folder of a run")
+        found = find_tracked_folders(top)
+        if not found:
+            raise UserError(
+                "no tracked run in this folder",
+                where=str(top),
+                why=f"no {rec.FOLDER}/journal.jsonl in it or its subfolders",
+            )
+        folders |= dict.fromkeys(found)
     refused: list[UserError] = []
     done = [_sync_run(one, uri, warn, refused) for one in folders]
     if refused:

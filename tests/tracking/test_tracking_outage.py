@@ -210,6 +210,39 @@ def test_a_server_that_dies_and_never_returns(opened: Opener, proxy: Proxy, capf
     assert not capfd.readouterr().out, "--json is all that stands on stdout"
 
 
+def test_a_dead_server_is_named_once_with_one_command(
+    opened: Opener, proxy: Proxy, warnings_said: list[str], tmp_path: Path
+) -> None:
+    with outages.reported_once():  # as each command does
+        runs = [opened("teachers/a", store=proxy.store, experiment="once")]
+        runs.append(opened("run", store=proxy.store, experiment="once"))
+        runs += [opened(f"run/{i}", store=proxy.store, experiment="once", parent=runs[1].parent) for i in range(2)]
+        _wait(lambda: all(run.run_id is not None for run in runs))
+        proxy.mood = "dead"
+        for run in (runs[0], *runs[:0:-1]):
+            run.metrics({"train/loss": 1.0}, 0)
+            assert run.finish(seconds=20).left == 2
+        assert len(warnings_said) == 1
+        assert "does not accept metrics" in warnings_said[0]
+    (left,) = warnings_said[1:]
+    said, _, command = left.partition("; upload them with: ")
+    assert said == "tracking: 8 records of 4 runs are not uploaded yet"
+    assert command == f"compress sync {tmp_path / 'run'} {tmp_path / 'teachers' / 'a'}"
+    proxy.mood = "ok"
+    assert main(command.split()[1:]) == 0
+    found = Seen(proxy.store).runs("once")
+    assert {run.info.status for run in found} == {"FINISHED"}
+    assert len(found) == 4
+
+
+def test_many_folders_are_named_by_the_one_that_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = [tmp_path / "runs" / name for name in ("a", "a/0", "b", "c")]
+    assert outages.sync_command(folders) == "compress sync runs/a runs/b runs/c"
+    assert outages.sync_command([*folders, tmp_path / "runs" / "d e"]) == "compress sync runs"
+    assert outages.sync_command([tmp_path / "d e"]) == "compress sync 'd e'"
+
+
 def test_an_answer_that_is_lost_doubles_nothing(opened: Opener, proxy: Proxy) -> None:
     proxy.mood = "lost"
     run = opened("run", store=proxy.store, experiment="lost")
@@ -313,7 +346,9 @@ def test_files_that_a_process_did_not_send_are_still_known(
     seen = Seen(proxy.store)
     (got,) = seen.runs("again")
     assert [f.path for f in seen.client.list_artifacts(got.info.run_id)] == ["rows.json"]
-    assert warnings_said[-1] == f"tracking: {proxy.store.shown} accepts files again"
+    refused, left = warnings_said
+    assert "does not accept files" in refused
+    assert left.startswith("tracking: the files of 1 record are not uploaded yet; upload them with: compress sync ")
 
 
 @pytest.mark.parametrize(("status", "said"), [("401", "rejects the login"), ("403", "does not permit this")])
