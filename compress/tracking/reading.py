@@ -151,10 +151,11 @@ class Reader:
         tags = {run.info.run_id: run.data.tags for run in found}
         return {run_id: said[key] for run_id, said in tags.items() if key in said}
 
-    def points(self, run_id: str, keys: Iterable[str]) -> list[MetricPoint]:
+    def points(self, run_id: str, keys: Iterable[str], final: Sequence[MetricPoint] = ()) -> list[MetricPoint]:
         """All points of a run's metrics, by key, then time, step and value; those that are NaN are left out.
 
-        keys: of its metrics, which a server is asked for one by one.
+        keys: of its metrics, which a server is asked for one by one.  final: the points of figures that have one only,
+        which it is not asked for.
         """
         if self._database is not None:
             what = "SELECT key, value, timestamp, step FROM metrics WHERE is_nan = 0 AND run_uuid = ? "
@@ -163,8 +164,10 @@ class Reader:
                 return [(key, value, time, step) for key, value, time, step in rows]
             except sqlite3.Error:
                 self._database = None
-        histories = (self.client.get_metric_history(run_id, key) for key in sorted(keys))
-        return [(m.key, m.value, m.timestamp, m.step) for h in histories for m in h if not math.isnan(m.value)]
+        asked = sorted(set(keys) - {key for key, *_ in final})
+        found = [m for key in asked for m in self.client.get_metric_history(run_id, key)]
+        points = [*final, *((m.key, m.value, m.timestamp, m.step) for m in found)]
+        return sorted((p for p in points if not math.isnan(p[1])), key=lambda p: (p[0], p[2], p[3], p[1]))
 
     def files(self, run: StoredRun) -> list[str]:
         """Names of the files that the run left at the top of its artifacts; none where they are not to be found."""

@@ -214,7 +214,8 @@ def _server_status(error: BaseException) -> int | None:
     if isinstance(answered, int):
         return answered
     said = getattr(error, "get_http_status_code", None)
-    return said() if callable(said) else None
+    status = said() if callable(said) else None
+    return status if isinstance(status, int) else None
 
 
 def _touched(client: MlflowClient) -> MlflowClient:

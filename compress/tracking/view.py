@@ -87,10 +87,9 @@ def ensure_view(client: MlflowClient, experiment_id: str, quality: str, tags: Ma
     Once a run has ended, the view shows the models (`compare.firstpage`). tags: of the experiment, if they are known.
     """
     try:
-        if tags is None:
-            tags = client.get_experiment(experiment_id).tags
+        there = client.get_experiment(experiment_id).tags if tags is None else tags
         for tag, value in new_view(quality).items():
-            if tag not in tags:
+            if tag not in there:
                 client.set_experiment_tag(experiment_id, tag, value)
     except Exception as error:
         log.info("the saved view was not written: %s", error)

@@ -400,7 +400,9 @@ def test_how_long_a_server_may_take() -> None:
     assert waited == [(5.0, 20), (5.0, 120.0), (2, 2)], "seconds to connect, seconds to answer"
 
 
-def test_how_many_requests_a_run_takes(opened: Opener, proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_many_requests_a_run_takes(
+    opened: Opener, proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _through_the_server(proxy, "counted")
     proxy.asked.clear()
     parent = opened("parent", store=proxy.store, experiment="counted", interval=3600)
@@ -415,6 +417,7 @@ def test_how_many_requests_a_run_takes(opened: Opener, proxy: Proxy, capsys: pyt
             for step in range(50):
                 run.metrics({"train/loss": 1.0}, 50 * number + step)
         _log_with_files(run)
+        run.metrics({f"speed/{number}": float(number) for number in range(30)})
         run.note("# A run")
         assert run.finish(seconds=60).left == 0
     assert len([path for method, path in proxy.asked if method == "PUT"]) == 2 * 5, "each file once"
@@ -426,6 +429,21 @@ def test_how_many_requests_a_run_takes(opened: Opener, proxy: Proxy, capsys: pyt
     assert main(["runs", "list", "--tracking-uri", proxy.store.uri, "--experiment", "counted"]) == 0
     assert "parent" in capsys.readouterr().out
     assert len(proxy.asked) == 2, proxy.asked
+
+    proxy.asked.clear()
+    arguments = ["--experiment", "counted", "--tracking-uri", proxy.store.uri]
+    assert main(["runs", "export", str(tmp_path / "archive"), *arguments]) == 0
+    assert sum("get-history" in path for _, path in proxy.asked) == 2, "of the one curve of each run"
+    assert len(proxy.asked) <= 3 * 10 + 12, proxy.asked
+    seen = Seen(proxy.store)
+    for file in (tmp_path / "archive" / "runs").glob("*.json"):
+        told = json.loads(file.read_text())
+        direct = [m for key in seen.client.get_run(told["id"]).data.metrics for m in _history(seen, told["id"], key)]
+        assert sorted(map(tuple, told["metrics"])) == sorted(direct)
+
+
+def _history(seen: Seen, run_id: str, key: str) -> list[tuple[str, float, int, int]]:
+    return [(m.key, m.value, m.timestamp, m.step) for m in seen.client.get_metric_history(run_id, key)]
 
 
 def test_a_locked_database_delays_nothing(opened: Opener, store: Store, seen: Seen, warnings_said: list[str]) -> None:
