@@ -119,8 +119,8 @@ def _send(repository: ArtifactRepository, file: Path, folder: str) -> None:
         repository.log_artifact(str(file), None if folder in ("", ".") else folder)
 
 
-def run_at_once(calls: Sequence[Callable[[], None]]) -> list[Exception | None]:
-    """What each call raised, if anything; several run at the same time, in threads that no end of a process waits
+def run_at_once(calls: Sequence[Callable[[], object]], most: int = AT_ONCE) -> list[Exception | None]:
+    """What each call raised, if anything; `most` run at the same time, in threads that no end of a process waits
     for."""
     errors: list[Exception | None] = [None] * len(calls)
     numbers = iter(range(len(calls)))  # its next() is atomic
@@ -133,7 +133,7 @@ def run_at_once(calls: Sequence[Callable[[], None]]) -> list[Exception | None]:
                 errors[number] = error
 
     helpers = [
-        threading.Thread(target=work, name="tracking files", daemon=True) for _ in range(min(AT_ONCE, len(calls)) - 1)
+        threading.Thread(target=work, name="tracking files", daemon=True) for _ in range(min(most, len(calls)) - 1)
     ]
     for helper in helpers:
         helper.start()
