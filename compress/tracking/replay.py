@@ -352,8 +352,9 @@ class Replay:
             return
         assert self._start is not None, "a journal begins with its start"
         address = (self.store.uri, self._start["key"])
-        if self._own and self.state.run_id is not None and address in _whole_runs:
-            self._artifacts = _whole_runs[address]
+        whole = _whole_runs.pop(address, None)  # once: whatever fails later is looked into
+        if self._own and self.state.run_id is not None and whole is not None:
+            self._artifacts = whole
             self._known, self._doubt, self.is_new = True, False, True
             return
         if self.state.run_id is not None:
@@ -388,7 +389,9 @@ class Replay:
                 self.state.run_id = found
                 self._check_run(client)
         assert experiment_id is not None
-        _experiments[address] = self.state.experiment_id = experiment_id
+        self.state.experiment_id = experiment_id
+        if self.store.is_server:  # a file may be replaced by another, with other numbers
+            _experiments[address] = experiment_id
         self.save()
 
     def _check_run(self, client: MlflowClient) -> None:
