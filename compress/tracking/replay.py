@@ -192,7 +192,7 @@ class Replay:
         if not self.pending and self._plan is None:
             self.read_new()
         self._ensure_run(client)
-        while self.pending:
+        while self.pending and not self.retired:
             self._send_some(client)
             if not self.pending:
                 self.read_new()
