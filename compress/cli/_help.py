@@ -126,7 +126,7 @@ class Option(click.Option):
 class Command(click.Command):
     """A command whose options are printed by group: with --help those of `MAIN`, with --help-all all of them.
 
-    After it has finished runs, it renews MLflow's first page.
+    After it has finished runs, it renews MLflow's first page, and says once what of them could not be uploaded.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -139,6 +139,14 @@ class Command(click.Command):
         return found
 
     def invoke(self, ctx: click.Context) -> Any:
+        if any(one.name == "tracking_uri" for one in self.params):
+            from compress.tracking.outages import reported_once
+
+            with reported_once():
+                return self._invoke(ctx)
+        return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         result = super().invoke(ctx)
         finished = sys.modules.get("compress.tracking.finished")  # not imported: no run was made
         if finished is not None and finished.has_any():

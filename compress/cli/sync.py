@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--tracking-uri", metavar="URI", help="MLflow store (default: MLFLOW_TRACKING_URI, else the run's own).")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @debug_option
-def command(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
-    """Upload the runs in FOLDER and its subfolders to MLflow: everything in their journals that MLflow does not have.
+def command(folders: tuple[Path, ...], tracking_uri: str | None, as_json: bool) -> None:
+    """Upload the runs in each FOLDER and its subfolders to MLflow: everything in the journals that MLflow does not
+    have.
 
     \b
       compress sync runs
@@ -34,7 +35,7 @@ def command(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
     from compress.tracking.sync import sync
 
     console = Console(json=as_json)
-    done = sync(folder, uri=tracking_uri, warn=console.warn)
+    done = sync(*folders, uri=tracking_uri, warn=console.warn)
     rows = [[str(s.folder), s.name, _status(s), s.sent, s.refused] for s in done]
     console.table("", ["folder", "run", "status", "records sent", "rejected"], rows)
     console.document([dataclasses.asdict(s) for s in done])

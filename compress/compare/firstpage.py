@@ -23,7 +23,7 @@ from compress.tracking import finished
 from compress.tracking.firstpage import END, HEADING, write_page
 from compress.tracking.reading import Reader, StoredRun
 from compress.tracking.registering import FLAVOUR_TAG, PROMOTED_TAG
-from compress.tracking.store import Store, open_client, short
+from compress.tracking.store import Store, short
 from compress.tracking.view import DEPLOYABLE, NO, PARETO, STAGE, YES, page_state
 from evaluation.quality.pairing import ResampledMetric
 
@@ -57,7 +57,7 @@ def renew(store: Store, experiment: str) -> None:
         if runs:
             page = build(runs, lambda shown: read_resampled(reader, shown, []))
             views = {f"quality/{metric}": state for metric, state in page.views.items()}
-            write_page(open_client(store), experiment, runs, page.tags, views, page.verdict)
+            write_page(reader.client, experiment, runs, page.tags, views, page.verdict)
     except Exception as error:
         log.info("the first page of %s was not renewed: %s", experiment, short(error))
 

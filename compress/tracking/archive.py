@@ -17,9 +17,10 @@ from compress.tracking.archiveformat import INDEX, RUN_NAME, Index, ModelFile, R
 from compress.tracking.deleting import with_children
 from compress.tracking.download import download
 from compress.tracking.listing import all_experiments, experiment_named, find_run
+from compress.tracking.models import KEY_TAG
 from compress.tracking.names import TAG_LIMIT
 from compress.tracking.places import local_path
-from compress.tracking.reading import Reader
+from compress.tracking.reading import MetricPoint, Reader
 from compress.tracking.store import Store, open_client, require_made, short
 from compress.tracking.view import PREFIX, TAG
 
@@ -149,11 +150,20 @@ def _run(reader: Reader, run: Run, experiment: str, models: Container[str], left
         "end_time": info.end_time,
         "tags": tags | ({RUN_NAME: name} if RUN_NAME in tags else {}),
         "params": dict(run.data.params),
-        "metrics": [point for point in reader.points(info.run_id, run.data.metrics) if math.isfinite(point[1])],
+        "metrics": [p for p in reader.points(info.run_id, run.data.metrics, _final(run)) if math.isfinite(p[1])],
         "datasets": data,
         "models": [identity for identity in _outputs(run) if identity in models],
     }
     return _written(RunFile, content, f"run {name}", left_out)
+
+
+def _final(run: Run) -> list[MetricPoint]:
+    """The figures without a step of a run of ours, as they were listed with it: a server has no other call than one for
+    each figure, and a run has fifty. An earlier value that a resumed run replaced is left out."""
+    if KEY_TAG not in run.data.tags:
+        return []
+    listed = getattr(run.data, "_metric_objs", ())  # with time and step, which `metrics` lacks
+    return [(m.key, m.value, m.timestamp, m.step) for m in listed if m.step == 0]
 
 
 def _model(model: LoggedModel, left_out: list[str]) -> ModelFile:

@@ -80,9 +80,13 @@ class Batch:
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def is_full(self) -> bool:
+        return self.records >= RECORDS_PER_BATCH or len(self.points) >= METRICS_PER_CALL
+
     def take(self, record: dict[str, Any], memory: Memory) -> bool:
         """False, and nothing taken, when the record is of another sort or the batch is full."""
-        if self.records >= RECORDS_PER_BATCH or len(self.points) >= METRICS_PER_CALL:
+        if self.is_full:
             return False
         op = record["op"]
         if op == "metrics":

@@ -1,13 +1,19 @@
-"""How much of an answer MLflow's client reads into memory: a broken or foreign server may send any number of bytes."""
+"""How much of an answer MLflow's client reads into memory, how long it waits for one, and what it repeats.
+
+A broken or foreign server may send any number of bytes. One that cannot be reached is given up soon, one that only
+answers late is not. What makes a new thing in the store is not repeated blindly.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
+import threading
 from typing import TYPE_CHECKING, Any
 
 from requests.adapters import HTTPAdapter
 from requests.exceptions import RequestException
+from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
 
 if TYPE_CHECKING:
     from requests import Response, Session
@@ -16,7 +22,12 @@ LIMIT = 32 << 20
 """Bytes of one answer. A page of a thousand runs with a hundred figures each takes about ten million."""
 PIECE = 1 << 14
 """Bytes read at once: few, as a compressed answer grows up to a thousand times."""
+CONNECT_SECONDS = 5.0
+CREATES = ("/runs/create", "/logged-models", "/model-versions/create")
+"""Ends of the addresses that make something new each time: an answer that was lost may stand for one that is there."""
+_BUSY = 429  # nothing was done
 _MARK = "_bounded_by_compress"
+_waiting = threading.local()
 
 
 class TooLarge(RequestException):
@@ -45,6 +56,14 @@ def _too_large(answer: Response) -> TooLarge:
     return TooLarge(f"the answer is larger than {LIMIT >> 20} MB; check that this is the address of an MLflow server")
 
 
+def set_patience(seconds: float) -> float:
+    """From now on requests of this thread wait at least so long for an answer; returns what it was before. 0: as long
+    as MLFLOW_HTTP_REQUEST_TIMEOUT says."""
+    before = getattr(_waiting, "seconds", 0.0)
+    _waiting.seconds = seconds
+    return before
+
+
 def bound_client() -> None:
     """From now on MLflow's client reads answers with `read_bounded`; files that it downloads in pieces may be larger.
     Call it after mlflow was imported; a second call changes nothing."""
@@ -65,6 +84,7 @@ def bound_client() -> None:
 def _bound(session: Session) -> Session:
     if not hasattr(session, _MARK):
         session.hooks["response"].append(read_bounded)
+        session.request = _timed(session.request)
         for adapter in session.adapters.values():
             assert isinstance(adapter, HTTPAdapter)
             retry = copy.copy(adapter.max_retries)
@@ -74,14 +94,34 @@ def _bound(session: Session) -> Session:
     return session
 
 
+def _timed(request: Any) -> Any:
+    """`Session.request` with one time to connect and one to answer."""
+
+    @functools.wraps(request)
+    def timed(*args: Any, timeout: Any = None, **more: Any) -> Any:
+        if isinstance(timeout, int | float):
+            timeout = (min(timeout, CONNECT_SECONDS), max(timeout, getattr(_waiting, "seconds", 0.0)))
+        return request(*args, timeout=timeout, **more)
+
+    return timed
+
+
 @functools.cache
 def _closing(kind: type) -> type:
-    """A Retry that closes the connection of an answer instead of reading the answer to its end."""
+    """A Retry that closes the connection of an answer instead of reading the answer to its end, and repeats nothing
+    that may have been done."""
 
     class Closing(kind):
-        def increment(self, *args: Any, response: Any = None, **more: Any) -> Any:
+        def increment(
+            self, method: Any = None, url: Any = None, response: Any = None, error: Any = None, *args: Any, **more: Any
+        ) -> Any:
             if response is not None:
                 response.close()
-            return super().increment(*args, response=response, **more)
+            refused = isinstance(error, NewConnectionError | ConnectTimeoutError)
+            busy = response is not None and response.status == _BUSY
+            if method == "POST" and str(url).partition("?")[0].endswith(CREATES) and not refused and not busy:
+                pool = args[0] if args else more.get("_pool")
+                raise MaxRetryError(pool, str(url), error)  # pyright: ignore[reportArgumentType]
+            return super().increment(method, url, response, error, *args, **more)
 
     return Closing

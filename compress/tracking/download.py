@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from compress.errors import UserError, did_you_mean, printable
 from compress.storage.cache import keep_folder, private_folder
 from compress.storage.trees import restore_names
-from compress.tracking.models import patience, versions_named
+from compress.tracking.files import patience
+from compress.tracking.models import versions_named
 from compress.tracking.names import slug
 from compress.tracking.places import local_path
 from compress.tracking.registering import FINGERPRINT, FINGERPRINT_TAG

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from compress.tracking.files import AT_ONCE, run_at_once
 from compress.tracking.models import NOTE
 from compress.tracking.reading import StoredRun
 from compress.tracking.view import NAME, view_key, write_view
@@ -30,14 +32,18 @@ def write_page(
     their order.  verdict: Markdown from HEADING to END. Raises what the client raises."""
     from mlflow.entities import RunTag
 
+    calls = []
     for run in runs:
         changed = [RunTag(key, value) for key, value in tags[run.run_id].items() if run.tags.get(key) != value]
         if changed:
-            client.log_batch(run.run_id, tags=changed, synchronous=True)
+            calls.append(partial(client.log_batch, run.run_id, tags=changed, synchronous=True))
+    for error in run_at_once(calls, 1 if client.tracking_uri.startswith("sqlite:") else AT_ONCE):
+        if error is not None:
+            raise error
     found = client.get_experiment_by_name(experiment)
     assert found is not None
     for quality, state in views.items():
-        write_view(client, found.experiment_id, view_key(quality), state, NAME)
+        write_view(client, found.experiment_id, view_key(quality), state, NAME, found.tags)
     before = found.tags.get(NOTE, "")
     after = replace_verdict(before, verdict)
     if after != before and len(after) <= DESCRIPTION_LIMIT:  # never cut: what a person wrote may be at the end

@@ -4,21 +4,18 @@ versions in the registry."""
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from compress.storage.manifest import files_below
-from compress.storage.trees import second_names
 from compress.tracking.batch import METRICS_PER_CALL, Point
 from compress.tracking.records import Record
 from compress.tracking.state import SendState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric
+    from mlflow.entities import LoggedModel, Metric
     from mlflow.entities.model_registry import ModelVersion
 
     from compress.tracking.store import Store
@@ -26,14 +23,14 @@ if TYPE_CHECKING:
 KEY_TAG = "compress.key"
 FROM_TAG = "compress.imported_from"  # the id that an imported run or model had where it was exported
 VERSIONS_TAG = "mlflow.modelVersions"  # where the page of a LoggedModel looks for its versions
-UPLOAD_SECONDS = "120"
 NOTE = "mlflow.note.content"  # the tag that holds the description of an experiment, a run, a logged model
 CARD_LIMIT = 8000  # characters of a tag of a logged model
 _CUT = "\n\n… The rest is in README.md, among the model's artifacts."
 
 
 class JournalUpload(Protocol):
-    """A journal on its way to the store: the run that its records go to. role_tags: tags that its models carry too."""
+    """A journal on its way to the store: the run that its records go to. is_new: nothing of it can be in the store but
+    what its state says, which a failure within `making` ends.  role_tags: tags that its models carry too."""
 
     @property
     def store(self) -> Store: ...
@@ -42,48 +39,35 @@ class JournalUpload(Protocol):
     @property
     def run_id(self) -> str: ...
     @property
+    def is_new(self) -> bool: ...
+    @property
     def role_tags(self) -> dict[str, Any]: ...
+    def making(self) -> AbstractContextManager[None]: ...
     def save(self) -> None: ...
     def place(self, path: str) -> Path: ...
     def metric(self, point: Point, **of_model: str) -> Metric: ...
 
 
-@contextmanager
-def patience() -> Iterator[None]:
-    """Longer time-outs while files travel: a server answers a large upload late and is not dead for it."""
-    names = ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT")
-    before = {n: os.environ.get(n) for n in names}
-    os.environ.update(dict.fromkeys(names, UPLOAD_SECONDS))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def attach_model(replay: JournalUpload, client: MlflowClient, record: Record, points: Sequence[Point]) -> None:
-    """Makes the LoggedModel of a journal's `model` record, or goes on with the one that was begun."""
+def attach_model(replay: JournalUpload, client: MlflowClient, record: Record, points: Sequence[Point]) -> str:
+    """Makes the LoggedModel of a journal's `model` record with its figures, or goes on with the one that was begun;
+    returns the address of its files, which `finish_model` follows."""
     folder = replay.place(record["folder"])
     if not folder.is_dir():
         raise FileNotFoundError(f"model folder {folder} does not exist")
-    model_id = _model_id(replay, client, record)
-    with patience():
-        _upload(client, model_id, folder)
-    card = read_card(folder, CARD_LIMIT)
-    if card:
-        client.set_logged_model_tags(model_id, {NOTE: card})
-    client.finalize_logged_model(model_id, "READY")
-    _show_on_run(replay, client, model_id)
+    model = _find(replay, client, record) or _create(replay, client, record, folder)
     dataset = {}
     if record["dataset"]:
         dataset = {"dataset_name": record["dataset"][0], "dataset_digest": record["dataset"][1]}
     for i in range(0, len(points), METRICS_PER_CALL):
         piece = points[i : i + METRICS_PER_CALL]
-        metrics = [replay.metric(p, model_id=model_id, **dataset) for p in piece]
+        metrics = [replay.metric(p, model_id=model.model_id, **dataset) for p in piece]
         client.log_batch(replay.run_id, metrics=metrics, synchronous=True)
+    return model.artifact_location
+
+
+def finish_model(client: MlflowClient, model_id: str) -> None:
+    """Marks a model as ready, once its files are there."""
+    client.finalize_logged_model(model_id, "READY")
 
 
 def read_card(folder: Path, limit: int) -> str:
@@ -105,51 +89,54 @@ def read_card(folder: Path, limit: int) -> str:
     return (kept[: kept.rfind("\n\n")] if "\n\n" in kept else kept) + _CUT
 
 
-def _upload(client: MlflowClient, model_id: str, folder: Path) -> None:
-    """The folder's files, each once: a second name of a file would take its room again in the store."""
-    further = second_names(folder)
-    if not further:
-        client.log_model_artifacts(model_id, str(folder))
-        return
-    for name in files_below(folder):
-        if name not in further:
-            inner = str(PurePosixPath(name).parent)
-            client.log_model_artifact(model_id, str(folder / name), None if inner == "." else inner)
-
-
-def _model_id(replay: JournalUpload, client: MlflowClient, record: Record) -> str:
+def _find(replay: JournalUpload, client: MlflowClient, record: Record) -> LoggedModel | None:
+    """The model of this record, where it was begun; with the card of the folder as it is now."""
     key = record["key"]
-    if key not in replay.state.models:
-        replay.state.models[key] = _find(replay, client, key) or _create(replay, client, record)
-        replay.save()
-    return replay.state.models[key]
-
-
-def _find(replay: JournalUpload, client: MlflowClient, key: str) -> str | None:
+    known = replay.state.models.get(key)
+    if known is None and replay.is_new:
+        return None
     assert replay.state.experiment_id is not None
-    found = client.search_logged_models(
-        [replay.state.experiment_id], filter_string=f"tags.`{KEY_TAG}` = '{key}'", max_results=1
-    )
-    return found[0].model_id if found else None
+    if known is not None:
+        model = client.get_logged_model(known)
+    else:
+        same_key = f"tags.`{KEY_TAG}` = '{key}'"
+        found = client.search_logged_models([replay.state.experiment_id], filter_string=same_key, max_results=1)
+        if not found:
+            return None
+        model = found[0]
+    card = read_card(replay.place(record["folder"]), CARD_LIMIT)
+    if card and model.tags.get(NOTE) != card:
+        client.set_logged_model_tags(model.model_id, {NOTE: card})
+    outputs = client.get_run(replay.run_id).outputs
+    shown = outputs is not None and any(m.model_id == model.model_id for m in outputs.model_outputs)
+    _remember(replay, client, key, model.model_id, shown=shown)
+    return model
 
 
-def _create(replay: JournalUpload, client: MlflowClient, record: Record) -> str:
+def _create(replay: JournalUpload, client: MlflowClient, record: Record, folder: Path) -> LoggedModel:
     assert replay.state.experiment_id is not None
-    return client.create_logged_model(
-        experiment_id=replay.state.experiment_id,
-        name=record["name"],
-        source_run_id=replay.run_id,
-        tags={**replay.role_tags, KEY_TAG: record["key"]},
-        params=record["params"],
-        model_type=record["model_type"],
-    ).model_id
+    card = read_card(folder, CARD_LIMIT)
+    with replay.making():
+        model = client.create_logged_model(
+            experiment_id=replay.state.experiment_id,
+            name=record["name"],
+            source_run_id=replay.run_id,
+            tags={**replay.role_tags, KEY_TAG: record["key"], **({NOTE: card} if card else {})},
+            params=record["params"],
+            model_type=record["model_type"],
+        )
+    _remember(replay, client, record["key"], model.model_id, shown=False)
+    return model
 
 
-def _show_on_run(replay: JournalUpload, client: MlflowClient, model_id: str) -> None:
+def _remember(replay: JournalUpload, client: MlflowClient, key: str, model_id: str, *, shown: bool) -> None:
+    """Notes the model's id, and shows the model on the page of its run."""
     from mlflow.entities import LoggedModelOutput
 
-    outputs = client.get_run(replay.run_id).outputs
-    if outputs is None or all(m.model_id != model_id for m in outputs.model_outputs):
+    if replay.state.models.get(key) != model_id:
+        replay.state.models = {**replay.state.models, key: model_id}  # a new one: another thread may be reading it
+        replay.save()
+    if not shown:
         client.log_outputs(replay.run_id, [LoggedModelOutput(model_id, step=0)])
 
 

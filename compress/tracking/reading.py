@@ -19,14 +19,16 @@ from urllib.parse import unquote, urlsplit
 
 from compress.errors import UserError, did_you_mean, printable
 from compress.tracking.schema import newest_version, schema_version
-from compress.tracking.store import Store, open_client, short
+from compress.tracking.store import Store, open_client, short, unopened
 from compress.tracking.view import DEPLOYABLE, PARETO
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment
+    from mlflow.entities import Experiment, Run
 
 AT_ONCE = 500  # values of one statement: sqlite takes 999 in old builds
+HELD = 2000
+"""Runs of a server that are kept in memory as they were listed, instead of asking for them again."""
 TEXT_LIMIT = 16 << 20
 """Bytes of a file of a run that is read: a table of its report has a few thousand."""
 ACTIVE = "active"
@@ -75,6 +77,9 @@ class Reader:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._client: MlflowClient | None = None
+        self._known: Sequence[Experiment] | None = None
+        self._held: dict[str, Run] = {}  # runs of a server that were listed with all that they hold
+        self._all_held = False
         there = store.database if store.database is not None and store.database.is_file() else None
         self.empty = store.database is not None and there is None
         self._database = there if there is not None and schema_version(there) == newest_version() else None
@@ -142,14 +147,15 @@ class Reader:
                 return dict(self._select("SELECT run_uuid, value FROM tags WHERE key = ?", [key]))
             except sqlite3.Error:
                 self._database = None
-        experiments = [e.experiment_id for e in self._experiments()]
-        tags = {run.info.run_id: run.data.tags for run in self._search(experiments)}
+        found = self._held.values() if self._all_held else self._search([e.experiment_id for e in self._experiments()])
+        tags = {run.info.run_id: run.data.tags for run in found}
         return {run_id: said[key] for run_id, said in tags.items() if key in said}
 
-    def points(self, run_id: str, keys: Iterable[str]) -> list[MetricPoint]:
+    def points(self, run_id: str, keys: Iterable[str], final: Sequence[MetricPoint] = ()) -> list[MetricPoint]:
         """All points of a run's metrics, by key, then time, step and value; those that are NaN are left out.
 
-        keys: of its metrics, which a server is asked for one by one.
+        keys: of its metrics, which a server is asked for one by one.  final: the points of figures that have one only,
+        which it is not asked for.
         """
         if self._database is not None:
             what = "SELECT key, value, timestamp, step FROM metrics WHERE is_nan = 0 AND run_uuid = ? "
@@ -158,8 +164,10 @@ class Reader:
                 return [(key, value, time, step) for key, value, time, step in rows]
             except sqlite3.Error:
                 self._database = None
-        histories = (self.client.get_metric_history(run_id, key) for key in sorted(keys))
-        return [(m.key, m.value, m.timestamp, m.step) for h in histories for m in h if not math.isnan(m.value)]
+        asked = sorted(set(keys) - {key for key, *_ in final})
+        found = [m for key in asked for m in self.client.get_metric_history(run_id, key)]
+        points = [*final, *((m.key, m.value, m.timestamp, m.step) for m in found)]
+        return sorted((p for p in points if not math.isnan(p[1])), key=lambda p: (p[0], p[2], p[3], p[1]))
 
     def files(self, run: StoredRun) -> list[str]:
         """Names of the files that the run left at the top of its artifacts; none where they are not to be found."""
@@ -179,10 +187,14 @@ class Reader:
         if folder is not None:
             return _short_text(folder / name)
         from mlflow.exceptions import MlflowException
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with tempfile.TemporaryDirectory() as here:
+            file = Path(here) / "file"
             try:
-                return _short_text(Path(self.client.download_artifacts(run.run_id, name, here)))
+                # What `download_artifacts` calls for each file, after it has asked for the run, its models, its files.
+                get_artifact_repository(run.artifacts, tracking_uri=self.store.uri)._download_file(name, str(file))
+                return _short_text(file)
             except (MlflowException, OSError):
                 return None
 
@@ -218,13 +230,17 @@ class Reader:
 
     @property
     def client(self) -> MlflowClient:
-        self._client = self._client or open_client(self.store)
+        if self._client is None:
+            self._client = self.store.client(touch=False) if self.store.is_server else open_client(self.store)
         return self._client
 
     def _listed_by_client(self) -> list[ListedRun]:
         known = {e.experiment_id: e for e in self._experiments()}
         found = []
-        for run in self._search(list(known)):
+        for number, run in enumerate(self._search(list(known))):
+            if number < HELD:
+                self._held[run.info.run_id] = run
+            self._all_held = number < HELD
             info, of = run.info, known[run.info.experiment_id]
             row = (info.run_id, info.run_name, of.name, info.start_time, info.artifact_uri, info.status)
             found.append(_listed(row, info.lifecycle_stage != ACTIVE or of.lifecycle_stage != ACTIVE))
@@ -232,8 +248,11 @@ class Reader:
 
     def _by_client(self, chosen: Sequence[ListedRun]) -> list[StoredRun]:
         names = {run.experiment for run in chosen}
-        numbers = [e.experiment_id for e in self._experiments() if e.name in names]
-        data = {run.info.run_id: run.data for run in self._search(numbers)}
+        if all(run.run_id in self._held for run in chosen):
+            data = {run.run_id: self._held[run.run_id].data for run in chosen}
+        else:
+            numbers = [e.experiment_id for e in self._experiments() if e.name in names]
+            data = {run.info.run_id: run.data for run in self._search(numbers)}
         return [
             _stored(run, data[run.run_id].metrics, data[run.run_id].params, data[run.run_id].tags)
             for run in chosen
@@ -241,10 +260,17 @@ class Reader:
         ]
 
     def _experiments(self) -> Sequence[Experiment]:
-        """Deleted ones too."""
+        """Deleted ones too, asked once. UserError when the server does not answer."""
         from mlflow.entities import ViewType
 
-        return self.client.search_experiments(view_type=ViewType.ALL, max_results=1000)
+        if self._known is None:
+            try:
+                self._known = self.client.search_experiments(view_type=ViewType.ALL, max_results=1000)
+            except UserError:
+                raise
+            except Exception as error:
+                raise unopened(self.store, error) from error
+        return self._known
 
     def _search(self, experiments: list[str]) -> Iterable[Any]:
         from mlflow.entities import ViewType

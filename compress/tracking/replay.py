@@ -1,5 +1,7 @@
 """Uploads a run's journal to a store, continuing where it stopped, without losing or repeating records.
 
+Records are sent together as far as they go, and files apart from them: see `Plan`.
+
 Three things make a second send harmless. `state.json` counts the records that arrived. Points carry the time at which
 they were journalled, and after any doubt (a new process, a call that failed) are compared with what the store has.
 Runs, models and versions carry their key of the journal as a tag and are looked for before they are made.
@@ -7,8 +9,14 @@ Runs, models and versions carry their key of the journal as a tag and are looked
 
 from __future__ import annotations
 
+import random
+import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,25 +24,66 @@ from compress.storage.faults import fault, point
 from compress.storage.journal import read as read_journal
 from compress.tracking import finished, models
 from compress.tracking import records as rec
-from compress.tracking.batch import Batch, Memory, Point
+from compress.tracking.batch import RECORDS_PER_BATCH, Batch, Memory, Point
+from compress.tracking.files import FileJob, FileJobs, open_artifacts, run_at_once, upload
 from compress.tracking.names import DATASET_NAME_LIMIT, DIGEST_LIMIT, SOURCE_LIMIT, redact, truncate_text
 from compress.tracking.state import SendState
 from compress.tracking.store import Store, short
-from compress.tracking.view import ensure_view
+from compress.tracking.view import ensure_view, new_view
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric
+    from mlflow.entities import Experiment, Metric
 
 _AFTER_SEND = point("tracking.after_send")
 
-# What no repetition will cure; anything else is the store's trouble and is tried again.
-_REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"}
+_HELD = "RESOURCE_ALREADY_EXISTS"
+_RACE = {"BAD_REQUEST", _HELD}
+"""What a second try can cure. BAD_REQUEST is MLflow's answer to every error of its database, also to the second of two
+runs that insert the row of one data set at once."""
+# What no repetition will cure, or did; anything else is the store's trouble and is tried again.
+_REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", *_RACE}
+_TRIES = 4
+_PAUSE = 0.2  # s before the second try, twice as long before each later one; at random: two runs must not meet again
+FILE_JOBS = 32
+"""Records whose files are sent before that is noted."""
 
 
 def is_rejected(error: BaseException) -> bool:
     """True when the store said no to this very content."""
     return getattr(error, "error_code", None) in _REFUSALS
+
+
+def is_rejected_file(error: BaseException) -> bool:
+    """True when the store said no to this very file, or what it belongs to is not in the store any more."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return is_rejected(error) or status in (400, 413)
+
+
+def retry_races(call: Callable[[], object]) -> None:
+    """Calls the store, several times while it gives an answer that a second try can cure. What it holds already was
+    sent. Any other error comes through, and the last one."""
+    for number in range(_TRIES):
+        try:
+            call()
+            return
+        except Exception as error:
+            code = getattr(error, "error_code", None)
+            if code not in _RACE or number == _TRIES - 1:
+                if code == _HELD:
+                    return
+                raise
+        time.sleep(random.uniform(0.5, 1) * _PAUSE * 2**number)
+
+
+_experiments: dict[tuple[str, str, str | None], str] = {}
+"""Of this process: store, name and saved view of an experiment that was found or made → its id."""
+_making = threading.Lock()
+"""Runs are made one after the other: the second finds the experiment, and its parent, without asking."""
+_whole_runs: dict[tuple[str, str], str] = {}
+"""Store and key of a run that this process began, of which it has had every answer → the address of its files."""
+sent_runs: dict[tuple[str, str], str] = {}
+"""Of this process: store and key of a run that was sent → its id, by which its children find it without asking."""
 
 
 class RunMissing(Exception):  # noqa: N818 - tells of the store's state
@@ -45,22 +94,72 @@ class RunDeleted(Exception):  # noqa: N818
     """A person deleted the run in the store: nothing is sent until they restore it."""
 
 
-class Replay:
-    """One journal on its way to one store. Not for two threads at once; any error of the store comes through."""
+@dataclass
+class Plan:
+    """Records that are sent together: one call for their figures, parameters and tags, one for their data sets, one for
+    the run's status; a few for each model. Their files go apart."""
 
-    def __init__(self, folder: Path, store: Store, warn: Callable[[str], None]) -> None:
+    records: int = 0
+    batch: Batch = field(default_factory=Batch)
+    datasets: list[rec.Record] = field(default_factory=list)
+    models: deque[tuple[int, rec.Record, list[Point]]] = field(default_factory=deque)
+    registered: deque[rec.Record] = field(default_factory=deque)
+    files: list[tuple[int, rec.Record]] = field(default_factory=list)
+    status: rec.Record | None = None
+
+    def take(self, number: int, record: rec.Record, memory: Memory) -> bool:
+        """False, and nothing taken, when it is full. number: of the record in the journal."""
+        op = record["op"]
+        if self.records >= RECORDS_PER_BATCH or self.batch.is_full:
+            return False
+        if op == "dataset":
+            self.datasets.append(record)
+        elif op == "model":
+            self.models.append((number, record, memory.final_points(record["metrics"], int(record["t"]))))
+        elif op == "register":
+            self.registered.append(record)
+        elif op == "artifact":
+            self.files.append((number, record))
+        elif op in ("resume", "finish"):
+            self.status = record
+        elif op != "start":  # which makes the run
+            self.batch.take(record, memory)
+        self.records += 1
+        return True
+
+
+class Replay:
+    """One journal on its way to one store. Any error of the store comes through.
+
+    Two threads at most: one sends records (`send_all`), one their files (`send_files`).
+
+    new: this process began the journal, and no other has sent of it.  own: this process logs the run: what it sent
+    before is not asked for again.
+    """
+
+    def __init__(
+        self, folder: Path, store: Store, warn: Callable[[str], None], *, new: bool = False, own: bool = False
+    ) -> None:
         self.folder, self.store, self.warn = folder, store, warn
         self.state = SendState.load(rec.state_path(folder), store.shown)
         self.pending: deque[rec.Record] = deque()
+        self.files = FileJobs()
         self.sent_now = 0  # records sent by this object
+        self.is_new = new
+        self._own = own
+        self.retired = False
+        self._saving = threading.Lock()
         self._memory = Memory()
         self._offset = 0
         self._read = 0
         self._start: rec.Record | None = None
         self._client: MlflowClient | None = None
+        self._artifacts: str | None = None  # address of the run's files
+        self._places: dict[str, str] = {}  # key of a model → address of its files
         self._known = False  # the run is in the store, asked in this process
         self._doubt = True
-        self._unsent: Batch | None = None
+        self._asked_parent = False
+        self._plan: Plan | None = None
 
     # --- the journal ----------------------------------------------------------------------------------------------
 
@@ -72,6 +171,8 @@ class Replay:
                 self._start = record
             if self._read < self.state.sent:
                 self._remember(record)
+                if self._read in self.state.files:
+                    self._set_aside(self._read, record)
             else:
                 self.pending.append(record)
             self._read += 1
@@ -85,16 +186,31 @@ class Replay:
     # --- sending --------------------------------------------------------------------------------------------------
 
     def send_all(self) -> None:
-        """Everything the journal holds now. Stops at the first error of the store; call again to go on."""
+        """Everything the journal holds now but the files, which `send_files` sends. Stops at the first error of the
+        store; call again to go on."""
         client = self._connected()
-        if not self.pending and self._unsent is None:
+        if not self.pending and self._plan is None:
             self.read_new()
         self._ensure_run(client)
-        while self.pending or self._unsent is not None:
+        while self.pending and not self.retired:
             self._send_some(client)
             if not self.pending:
                 self.read_new()
-        self._link_parent(client)
+        self._link_parent(client, ask=not self._asked_parent)
+
+    def send_files(self) -> int:
+        """The files that were set aside, several at a time, each once; of how many records. Raises the first error of
+        the store, after all others have gone; what it stands for stays aside."""
+        errors: list[Exception] = []
+        waiting = self.files.waiting()
+        for start in range(0, len(waiting), FILE_JOBS):
+            failed = self._send_jobs(waiting[start : start + FILE_JOBS])
+            errors += failed
+            if len(failed) == len(waiting[start : start + FILE_JOBS]):
+                break  # the store takes no files at all
+        if errors:
+            raise errors[0]
+        return len(waiting)
 
     def end_as(self, status: str, t: int) -> None:
         """Ends the run in the store without a record of its own (a dead process wrote none)."""
@@ -105,48 +221,87 @@ class Replay:
         assert self.state.run_id is not None
         return self.state.run_id
 
+    @contextmanager
+    def making(self) -> Iterator[None]:
+        """Something is made in the store; when that fails, it may be there all the same and is looked for from now
+        on."""
+        before, self.is_new = self.is_new, False
+        yield
+        self.is_new = before
+
     def _connected(self) -> MlflowClient:
         if self._client is None:
-            self._client = self.store.client()
+            self._client = self.store.client(touch=False)
         return self._client
 
     def _send_some(self, client: MlflowClient) -> None:
-        if self._unsent is None:
-            batch = Batch()
-            for record in self.pending:
-                if not batch.take(record, self._memory):
-                    break
-            self._unsent = batch if batch.records else None
-        if self._unsent is not None:
-            self._send_batch(client, self._unsent)
-            done, self._unsent = self._unsent.records, None
-        else:
-            self._send_single(client, self.pending[0])
-            done = 1
+        plan = self._plan = self._plan or self._next_plan()
+        self._send_batch(client, plan.batch)
+        plan.batch = Batch()
+        if plan.datasets:
+            self._attempt(partial(self._log_datasets, client, plan.datasets), client, plan.datasets)
+            plan.datasets = []
+        while plan.models:
+            number, record, points = plan.models[0]
+            if self._attempt(partial(self._log_model, client, record, points)):
+                plan.files.append((number, record))
+            plan.models.popleft()
+        while plan.registered:
+            self._attempt(partial(models.register_model, self, client, plan.registered[0]))
+            plan.registered.popleft()
+        if plan.status is not None:
+            self._attempt(partial(self._set_status, client, plan.status))
+            plan.status = None
         fault(_AFTER_SEND)
-        for _ in range(done):
+        self._plan = None
+        with self._saving:
+            for number, record in plan.files:
+                self.state.files = sorted({*self.state.files, number} - {*self._set_aside(number, record)})
+            self.state.sent += plan.records
+        for _ in range(plan.records):
             self.pending.popleft()
-        self.state.sent += done
-        self.sent_now += done
+        self.sent_now += plan.records
         self.save()
 
+    def _next_plan(self) -> Plan:
+        plan = Plan()
+        for number, record in enumerate(self.pending, self.state.sent):
+            if not plan.take(number, record, self._memory):
+                break
+            if record["op"] == "start":
+                break  # the run is there: that is noted before anything else is sent
+        return plan
+
+    def retire(self) -> None:
+        """The folder belongs to others from now on: a thread that hung in a call writes nothing any more."""
+        self.retired = True
+        if self._start is not None:
+            address = (self.store.uri, self._start["key"])
+            _whole_runs.pop(address, None)
+            if self.is_new and self._known and self._plan is None and not self._doubt and self._artifacts is not None:
+                _whole_runs[address] = self._artifacts
+
     def save(self) -> None:
-        self.state.save(rec.state_path(self.folder))
+        with self._saving:
+            if not self.retired:
+                self.state.save(rec.state_path(self.folder))
 
     def _send_batch(self, client: MlflowClient, batch: Batch) -> None:
-        if self._doubt:
-            batch.points = self._missing(client, batch.points)
-        self._doubt = True  # until the answer is here
+        doubt = self._doubt
+        if batch.points:
+            if doubt:
+                batch.points = self._missing(client, batch.points)
+            self._doubt, doubt = True, False  # until the answer is here
         for call in batch.calls():
             try:
-                self._log(client, call)
+                retry_races(partial(self._log, client, call))
             except Exception as error:
                 if not is_rejected(error):
                     raise
                 self._known = False  # perhaps it is the run that is not there any more
                 self._check_run(client)
                 self._send_one_by_one(client, call)
-        self._doubt = False
+        self._doubt = doubt
 
     def _send_one_by_one(self, client: MlflowClient, call: Batch) -> None:
         for single in call.singles():
@@ -196,19 +351,48 @@ class Replay:
         if self._known:
             return
         assert self._start is not None, "a journal begins with its start"
+        address = (self.store.uri, self._start["key"])
+        whole = _whole_runs.pop(address, None)  # once: whatever fails later is looked into
+        if self._own and self.state.run_id is not None and whole is not None:
+            self._artifacts = whole
+            self._known, self._doubt, self.is_new = True, False, True
+            return
         if self.state.run_id is not None:
             try:
                 self._check_run(client)
             except RunMissing:
                 self._start_over()  # the store was emptied or made anew: the journal fills it again
         if self.state.run_id is None:
-            experiment_id = ensure_experiment(client, self.store, self._start["experiment"], self._start.get("view"))
-            found = find_run(client, experiment_id, self._start["key"])
-            self.state.run_id = found or self._create_run(client, experiment_id)
-            self.state.experiment_id = experiment_id
+            with _making:
+                self._find_or_make_run(client, self._start)
+                sent_runs[address] = self.run_id
+        sent_runs[address] = self.run_id
+
+    def _find_or_make_run(self, client: MlflowClient, start: rec.Record) -> None:
+        name, view = start["experiment"], start.get("view")
+        address = (self.store.uri, name, view)
+        experiment_id = _experiments.pop(address, None)
+        if experiment_id is not None and self.is_new:
+            try:
+                self._create_run(client, experiment_id, start)
+            except Exception as error:
+                if not is_rejected(error):
+                    raise
+                experiment_id = None  # deleted meanwhile
+        if self.state.run_id is None:
+            experiment_id = experiment_id or ensure_experiment(client, self.store, name, view)
+            found = None if self.is_new else find_run(client, experiment_id, start["key"])
             self._doubt = found is not None
-            self._check_run(client)
-            self.save()
+            if found is None:
+                self._create_run(client, experiment_id, start)
+            else:
+                self.state.run_id = found
+                self._check_run(client)
+        assert experiment_id is not None
+        self.state.experiment_id = experiment_id
+        if self.store.is_server:  # a file may be replaced by another, with other numbers
+            _experiments[address] = experiment_id
+        self.save()
 
     def _check_run(self, client: MlflowClient) -> None:
         try:
@@ -219,88 +403,94 @@ class Replay:
             raise
         if run.info.lifecycle_stage == "deleted":
             raise RunDeleted(f"run {self.run_id} was deleted in the store; restore it there to continue")
+        self._artifacts = run.info.artifact_uri
         self._known = True
 
     def _start_over(self) -> None:
         self.state = SendState(self.store.shown)
         self.pending.clear()
-        self._unsent, self._memory, self._offset, self._read = None, Memory(), 0, 0
+        self.files.clear()
+        self.is_new = False
+        self._plan, self._memory, self._offset, self._read = None, Memory(), 0, 0
+        self._places, self._artifacts = {}, None
         self.read_new()
 
-    def _create_run(self, client: MlflowClient, experiment_id: str) -> str:
-        start = self._start
-        assert start is not None
-        run = client.create_run(
-            experiment_id,
-            start_time=int(start["t"]),
-            run_name=start["name"],
-            tags={**start["tags"], models.KEY_TAG: start["key"]},
-        )
-        return run.info.run_id
+    def _create_run(self, client: MlflowClient, experiment_id: str, start: rec.Record) -> None:
+        parent = self._find_parent(client, ask=True)
+        with self.making():
+            run = client.create_run(
+                experiment_id,
+                start_time=int(start["t"]),
+                run_name=start["name"],
+                tags={**start["tags"], **_parent_tags(parent), models.KEY_TAG: start["key"]},
+            )
+        self.state.run_id, self.state.linked = run.info.run_id, parent
+        self._doubt = False
+        self._artifacts = run.info.artifact_uri
+        self._known = True
 
-    def _link_parent(self, client: MlflowClient) -> None:
-        """Hangs the run below its parent, which another journal brings to the store, maybe later than this one."""
+    def _find_parent(self, client: MlflowClient, *, ask: bool) -> str | None:
+        """The id of the run above this one, which another journal brings to the store, maybe later than this one."""
         parent = (self._start or {}).get("parent")
-        if not parent or self.state.linked:
-            return
+        if not parent:
+            return None
+        known = sent_runs.get((self.store.uri, parent["key"]))
+        if known is not None or not ask:
+            return known
+        self._asked_parent = True
         experiment = client.get_experiment_by_name(parent["experiment"])
-        found = experiment and find_run(client, experiment.experiment_id, parent["key"])
+        return find_run(client, experiment.experiment_id, parent["key"]) if experiment else None
+
+    def _link_parent(self, client: MlflowClient, *, ask: bool) -> None:
+        """Hangs the run below its parent. ask: the store, too; else only what this process has sent."""
+        if self.state.linked:
+            return
+        found = self._find_parent(client, ask=ask)
         if found:
-            self._log(client, Batch(tags={"mlflow.parentRunId": found, "compress.parent_run": found}))
+            self._log(client, Batch(tags=_parent_tags(found)))
             self.state.linked = found
             self.save()
 
     # --- records that travel alone --------------------------------------------------------------------------------
 
-    def _send_single(self, client: MlflowClient, record: rec.Record) -> None:
+    def _attempt(
+        self, call: Callable[[], object], client: MlflowClient | None = None, rows: Sequence[rec.Record] = ()
+    ) -> bool:
+        """Whether the store took it whole; what it rejects is passed over and counted. rows: data sets, which are then
+        sent one by one."""
         try:
-            getattr(self, f"_op_{record['op']}")(client, record)
-        except FileNotFoundError as error:
-            self._refuse(error)
+            retry_races(call)
         except Exception as error:
-            if not is_rejected(error):
+            if not is_rejected(error) and not isinstance(error, FileNotFoundError):
                 raise
+            if client is not None and len(rows) > 1:
+                for row in rows:
+                    self._attempt(partial(self._log_datasets, client, [row]))
+                return False
             self._refuse(error)
+            return False
+        return True
 
-    def _op_start(self, client: MlflowClient, record: rec.Record) -> None:
-        """`_ensure_run` made it."""
-
-    def _op_resume(self, client: MlflowClient, record: rec.Record) -> None:
-        client.update_run(self.run_id, status=rec.RUNNING)
-
-    def _op_finish(self, client: MlflowClient, record: rec.Record) -> None:
-        self._link_parent(client)
+    def _set_status(self, client: MlflowClient, record: rec.Record) -> None:
+        if record["op"] == "resume":
+            client.update_run(self.run_id, status=rec.RUNNING)
+            return
+        self._link_parent(client, ask=True)
         client.set_terminated(self.run_id, status=record["status"], end_time=int(record["t"]))
         if self._start is not None:
             finished.remember(self.store, self._start["experiment"])
 
-    def _op_dataset(self, client: MlflowClient, record: rec.Record) -> None:
+    def _log_datasets(self, client: MlflowClient, records: Sequence[rec.Record]) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        dataset = Dataset(
-            name=record["name"],
-            digest=record["digest"],
-            source_type="local",
-            source=record["source"],
-        )
-        client.log_inputs(self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", record["context"])])])
+        rows = []
+        for record in records:
+            dataset = Dataset(record["name"], record["digest"], "local", record["source"])
+            rows.append(DatasetInput(dataset, [InputTag("mlflow.data.context", record["context"])]))
+        client.log_inputs(self.run_id, rows)
 
-    def _op_artifact(self, client: MlflowClient, record: rec.Record) -> None:
-        path = self.place(record["path"])
-        if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist")
-        with models.patience():
-            if path.is_dir():
-                client.log_artifacts(self.run_id, str(path), record["folder"] or None)
-            else:
-                client.log_artifact(self.run_id, str(path), record["folder"] or None)
-
-    def _op_model(self, client: MlflowClient, record: rec.Record) -> None:
-        points = self._memory.final_points(record["metrics"], int(record["t"]))
-        models.attach_model(self, client, record, points)
-
-    def _op_register(self, client: MlflowClient, record: rec.Record) -> None:
-        models.register_model(self, client, record)
+    def _log_model(self, client: MlflowClient, record: rec.Record, points: Sequence[Point]) -> None:
+        self._places[record["key"]] = models.attach_model(self, client, record, points)
 
     def place(self, path: str) -> Path:
         """A path of a record: what lies in the run's folder was written relative to it, so the folder may move."""
@@ -310,6 +500,68 @@ class Replay:
     def role_tags(self) -> dict[str, Any]:
         tags = (self._start or {}).get("tags", {})
         return {k: tags[k] for k in ("compress.method", "compress.role") if k in tags}
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def _set_aside(self, number: int, record: rec.Record) -> list[int]:
+        """Keeps a record for `send_files`; returns the numbers of earlier ones that it replaces."""
+        place = self.place(record["path"] if record["op"] == "artifact" else record["folder"])
+        return self.files.add(FileJob(number, record, place))
+
+    def _send_jobs(self, jobs: Sequence[FileJob]) -> list[Exception]:
+        """Sends the files of some records at once; the errors of the store."""
+        calls: list[Callable[[], None]] = []
+        owners: list[FileJob] = []
+        failed: dict[FileJob, Exception] = {}
+        for job in jobs:
+            try:
+                found = self._calls_of(job)
+            except Exception as error:
+                failed[job] = error
+                continue
+            calls += found
+            owners += [job] * len(found)
+        for job, error in zip(owners, run_at_once(calls), strict=True):
+            if error is not None:
+                failed.setdefault(job, error)
+        for job in jobs:
+            if job not in failed and job.model is not None:
+                try:
+                    models.finish_model(self._connected(), self.state.models[job.model])
+                except Exception as error:
+                    failed[job] = error
+            error = failed.get(job)
+            final = error is not None and (isinstance(error, FileNotFoundError) or is_rejected_file(error))
+            if (error is None or final) and self.files.remove(job):
+                with self._saving:
+                    self.state.files = [number for number in self.state.files if number != job.number]
+                if error is not None:
+                    self._refuse(error)
+                    del failed[job]
+                self.save()
+        return list(failed.values())
+
+    def _calls_of(self, job: FileJob) -> list[Callable[[], None]]:
+        if not job.place.exists():
+            raise FileNotFoundError(f"{job.place} does not exist")
+        address = self._address_of(job)
+        folder = "" if job.model is not None else job.record["folder"]
+        return upload(open_artifacts(self.store, address), job.place, folder, inside=job.model is not None)
+
+    def _address_of(self, job: FileJob) -> str:
+        if job.model is None:
+            if self._artifacts is None:
+                self._check_run(self._connected())
+            assert self._artifacts is not None
+            return self._artifacts
+        if job.model not in self._places:
+            model = self._connected().get_logged_model(self.state.models[job.model])
+            self._places[job.model] = model.artifact_location
+        return self._places[job.model]
+
+
+def _parent_tags(parent: str | None) -> dict[str, str]:
+    return {"mlflow.parentRunId": parent, "compress.parent_run": parent} if parent else {}
 
 
 def dataset_record(name: str, digest: str, source: str, context: str) -> rec.Record:
@@ -338,25 +590,25 @@ def ensure_experiment(client: MlflowClient, store: Store, name: str, view: str |
     """The id of the experiment, made or taken back from the bin when needed, with our saved view."""
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        experiment_id = _create_experiment(client, store, name)
-    else:
-        experiment_id = experiment.experiment_id
-        if experiment.lifecycle_stage == "deleted":
-            client.restore_experiment(experiment_id)
+        experiment = _create_experiment(client, store, name, view)
+        if isinstance(experiment, str):
+            return experiment
+    if experiment.lifecycle_stage == "deleted":
+        client.restore_experiment(experiment.experiment_id)
     if view is not None:
-        ensure_view(client, experiment_id, view)
-    return experiment_id
+        ensure_view(client, experiment.experiment_id, view, experiment.tags)
+    return experiment.experiment_id
 
 
-def _create_experiment(client: MlflowClient, store: Store, name: str) -> str:
+def _create_experiment(client: MlflowClient, store: Store, name: str, view: str | None) -> str | Experiment:
+    """The id of a new experiment, or the one that another made at the same time."""
+    tags = {"mlflow.experimentKind": "custom_model_development"}
+    if view is not None:
+        tags |= new_view(view)
     try:
-        return client.create_experiment(
-            name,
-            artifact_location=store.artifact_location(name),
-            tags={"mlflow.experimentKind": "custom_model_development"},
-        )
+        return client.create_experiment(name, artifact_location=store.artifact_location(name), tags=tags)
     except Exception:
         made_by_another = client.get_experiment_by_name(name)
         if made_by_another is None:
             raise
-        return made_by_another.experiment_id
+        return made_by_another

@@ -16,6 +16,7 @@ from compress.errors import Stopped, printable
 from compress.storage import atomic
 from compress.storage.journal import Journal
 from compress.storage.lock import run_lock
+from compress.tracking import outages
 from compress.tracking import records as rec
 from compress.tracking.models import relative_to
 from compress.tracking.names import (
@@ -29,9 +30,9 @@ from compress.tracking.names import (
     truncate_text,
 )
 from compress.tracking.replay import dataset_record
-from compress.tracking.sender import INTERVAL, Sender
+from compress.tracking.sender import Sender
 from compress.tracking.state import not_beyond
-from compress.tracking.store import Store, import_mlflow, resolve_store
+from compress.tracking.store import Store, import_mlflow, require_artifact_root, require_driver, resolve_store
 from compress.tracking.view import DEFAULT_QUALITY, ui_lines
 
 log = logging.getLogger("compress.tracking")
@@ -44,7 +45,8 @@ TABLES = "mlflow.loggedArtifacts"
 
 @dataclass(frozen=True)
 class RunEnding:
-    """How a run left the store. left: records that are only in the journal; `sync` is the command that sends them."""
+    """How a run left the store. left: records that are only in the journal, or whose files have not arrived; `sync` is
+    the command that sends them."""
 
     status: str
     run_id: str | None
@@ -184,7 +186,8 @@ class TrackedRun:
     # --- its end --------------------------------------------------------------------------------------------------
 
     def finish(self, status: str = rec.FINISHED, seconds: float | None = None) -> RunEnding:
-        """Ends the run and waits at most `seconds` for the store. A second call only tells the ending again.
+        """Ends the run and waits at most `seconds` for the store, for its files too. A second call only tells the
+        ending again.
 
         seconds: by default 30 for a server, which may be dead, and 300 for a database file.
         """
@@ -197,11 +200,10 @@ class TrackedRun:
             self._sender.flush(seconds)
             self._sender.close()
         sent = self._sender.sent_records if self._sender else 0
-        left = max(self._written - sent, 0)
-        sync = f"compress sync {_shell(self.folder)}" if left else None
-        self._ending = RunEnding(status, self.run_id, left, sync)
-        if sync:
-            self._warn_once(f"tracking: {left} records are not uploaded yet; upload them with: {sync}")
+        left, files = max(self._written - sent, 0), self._sender.files_left if self._sender else 0
+        sync = outages.sync_command([self.folder]) if left + files else None
+        self._ending = RunEnding(status, self.run_id, left + files, sync)
+        outages.run_ends(self.folder, left, files, self._warn_once)
         try:
             self._journal.close()
         except Exception as error:
@@ -261,15 +263,20 @@ def open_run(
     quality: str = DEFAULT_QUALITY,
     command: str | None = None,
     warn: Callable[[str], None] | None = None,
-    interval: float = INTERVAL,
+    interval: float | None = None,
 ) -> TrackedRun:
     """Begins the run of `folder`, or goes on with the one that was begun there.
 
     role: teacher, student or control.  quality: the metric of the saved view's quality axis.  command: what the source
     column shows (default: this process's command line).  warn: takes one line for a person; called from another thread.
-    UserError: the store's address cannot be one, or the journal in the folder is not ours.
+    interval: seconds between two uploads; None: as suits the store.
+    UserError: the store's address cannot be one, it is a database without its driver or without a place for files, or
+    the journal in the folder is not ours.
     """
     store = store or resolve_store()
+    if store.is_bare_database:
+        require_artifact_root(store)
+        require_driver(store)
     warn = warn or log.warning
     folder = Path(folder).absolute()
     own_tags = _tags(folder, method, role, command, tags)
@@ -277,9 +284,11 @@ def open_run(
     with ExitStack() as scope:
         scope.enter_context(run_lock(folder / rec.FOLDER))
         journal = rec.open_journal(folder)
+        new = not rec.has_journal(folder)
         start, written, tables = _begin(folder, journal, start)
         held = scope.pop_all()
-    sender = _sender(folder, store, warn, interval)
+    outages.run_begins()
+    sender = _sender(folder, store, warn, interval, new=new)
     return TrackedRun(folder, start, journal, written, sender, warn, store, held, tables)
 
 
@@ -311,10 +320,12 @@ def _begin(folder: Path, journal: Journal, start: rec.Record) -> tuple[rec.Recor
     return known.start, len(known.records) + 1, [row["path"] for row in json.loads(shown[-1])] if shown else []
 
 
-def _sender(folder: Path, store: Store, warn: Callable[[str], None], interval: float) -> Sender | None:
+def _sender(
+    folder: Path, store: Store, warn: Callable[[str], None], interval: float | None, *, new: bool
+) -> Sender | None:
     try:
         import_mlflow()
-        sender = Sender(folder, store, warn, interval)
+        sender = Sender(folder, store, warn, interval, new=new)
         sender.start()
         return sender
     except Exception as error:  # a broken installation of mlflow, or no more threads
@@ -340,10 +351,3 @@ def _tags(folder: Path, method: str, role: str, command: str | None, more: Mappi
         "mlflow.user": rec.user_name(),
     }
     return text_values({**own, **(more or {})}, TAG_LIMIT)
-
-
-def _shell(folder: Path) -> str:
-    import shlex
-
-    absolute, here = folder.absolute(), Path.cwd()
-    return shlex.quote(str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute))

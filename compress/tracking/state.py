@@ -18,6 +18,7 @@ class SendState:
     """store: its address without password.  sent: records of the journal that arrived or were refused for good.
 
     models: key of the journal → id in the store.  linked: the parent's run id, once the run hangs below it.
+    files: numbers of the records, below `sent`, whose files have not arrived.
     """
 
     store: str
@@ -27,6 +28,7 @@ class SendState:
     models: dict[str, str] = field(default_factory=dict)
     linked: str | None = None
     refused: int = 0
+    files: list[int] = field(default_factory=list)
 
     @classmethod
     def load(cls, path: Path, store: str) -> SendState:
@@ -43,6 +45,7 @@ def not_beyond(path: Path, records: int) -> None:
     state = read_state(path)
     if state is not None and state.sent > records:
         state.sent = records
+        state.files = [number for number in state.files if number < records]
         state.save(path)
 
 

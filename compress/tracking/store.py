@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 # A dead server must cost seconds in the background, not mlflow's own four minutes a call. Whoever set more keeps it.
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
+# One that is only slow, behind a login or under load, takes seconds to answer; `bounded` gives up connecting sooner.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -37,6 +38,10 @@ SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 DRIVERS = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 """Of databases: module that SQLAlchemy imports → what to install, where that is called differently."""
+EXTRAS = {"psycopg": "postgres", "MySQLdb": "mysql"}
+"""Module → the extra of this package that brings it."""
+ARTIFACT_ROOT = "MLFLOW_DEFAULT_ARTIFACT_ROOT"
+"""Where the files of runs go whose database is given directly: the variable of `mlflow server`."""
 LOCK_SECONDS = 120.0
 _SQLITE = "sqlite:///"
 _opening = threading.Lock()
@@ -68,6 +73,11 @@ class Store:
         return self.uri.split(":", 1)[0] in SERVERS
 
     @property
+    def is_bare_database(self) -> bool:
+        """A database server, without an MLflow server in front of it."""
+        return self.database is None and self.uri.split(":", 1)[0].split("+", 1)[0] in DATABASES
+
+    @property
     def database(self) -> Path | None:
         """The sqlite file, or None for another kind of store."""
         if not self.uri.startswith(_SQLITE):
@@ -75,14 +85,18 @@ class Store:
         return Path(self.uri[len(_SQLITE) :].split("?", 1)[0])
 
     def artifact_location(self, experiment: str) -> str | None:
-        """Folder of an experiment's artifacts beside the database; None: the server decides."""
-        if self.database is None:
-            return None
-        return (self.database.parent / "artifacts" / slug(experiment)).as_uri()
+        """Folder of an experiment's artifacts: beside a sqlite file, below MLFLOW_DEFAULT_ARTIFACT_ROOT for another
+        database, whose UserError without it comes through; None: the server decides."""
+        if self.database is not None:
+            return (self.database.parent / "artifacts" / slug(experiment)).as_uri()
+        return f"{require_artifact_root(self)}/{slug(experiment)}" if self.is_bare_database else None
 
-    def client(self) -> MlflowClient:
+    def client(self, *, touch: bool = True) -> MlflowClient:
         """Opens the store, making it when it is not there, bringing an older one up to date after a copy of it was
-        made. Any error of mlflow or the database comes through."""
+        made. Any error of mlflow or the database comes through.
+
+        touch: asks a server whether it is there; else the first call finds out.
+        """
         import_mlflow()
         silence()
         from mlflow import MlflowClient
@@ -90,7 +104,8 @@ class Store:
         database = self.database
         if database is None:
             require_driver(self)
-            return _touched(MlflowClient(tracking_uri=self.uri, registry_uri=self.uri))
+            client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+            return _touched(client) if touch or not self.is_server else client
         database.parent.mkdir(parents=True, exist_ok=True)
         with _opening, file_lock(database.with_name(database.name + ".lock"), timeout=LOCK_SECONDS):
             prepare(database)
@@ -104,19 +119,42 @@ def open_client(store: Store) -> MlflowClient:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(
-            "the store cannot be opened",
-            where=store.shown,
-            why=short(error),
-            do="check that the server responds, or that the file is an MLflow database",
-            code=ExitCode.ENVIRONMENT,
-        ) from error
+        raise unopened(store, error) from error
+
+
+def unopened(store: Store, error: Exception) -> UserError:
+    """What the first call to a store raised, for a person."""
+    return UserError(
+        "the store cannot be opened",
+        where=store.shown,
+        why=short(error),
+        do="check that the server responds, or that the file is an MLflow database",
+        code=ExitCode.ENVIRONMENT,
+    )
 
 
 def require_made(store: Store) -> None:
     """UserError for a file that is not there: to open it would make it, and nothing is in it."""
     if store.database is not None and not store.database.exists():
         raise UserError("no MLflow store found", where=str(store.database), do="name it with --tracking-uri")
+
+
+def require_artifact_root(store: Store) -> str:
+    """The address below which the files of runs go whose database is given directly. UserError where none is named:
+    MLflow would put them into the working folder and give everybody addresses on this machine's disk."""
+    root = os.environ.get(ARTIFACT_ROOT, "").strip().rstrip("/")
+    if re.match(r"/|[A-Za-z][\w+.-]*:/", root):
+        return root
+    why = f"{ARTIFACT_ROOT} is not set"
+    if root:
+        why = f"{ARTIFACT_ROOT} is '{printable(redact(root), 200)}', neither an address nor an absolute path"
+    raise UserError(
+        "a database has no place for the files of runs",
+        where=store.shown,
+        why=why,
+        do="put a server in front (mlflow server --backend-store-uri … --artifacts-destination …) and give its "
+        f"address, http://host:port, or set {ARTIFACT_ROOT} to storage that all machines reach, such as s3://bucket/runs",
+    )
 
 
 def require_driver(store: Store) -> None:
@@ -136,17 +174,31 @@ def require_driver(store: Store) -> None:
         dialect.import_dbapi()
     except ImportError as error:
         module = error.name or dialect.driver  # psycopg without its C library raises an error without a name
+        extra = f" (extra: 'compress-bert[{EXTRAS[module]}]')" if module in EXTRAS else ""
         raise UserError(
             f"the database driver {module} is not installed",
             where=store.shown,
-            do=f"pip install '{DRIVERS.get(module, module)}', or better: run an MLflow server in front of the database "
-            "and give its address, http://host:port",
+            do=f"pip install '{DRIVERS.get(module, module)}'{extra}, or better: run an MLflow server in front of the "
+            "database and give its address, http://host:port",
             code=ExitCode.ENVIRONMENT,
         ) from error
 
 
+LOGIN = {
+    401: "401: the server rejects the login; check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+    "MLFLOW_TRACKING_TOKEN",
+    403: "403: the server does not permit this; check the permissions of MLFLOW_TRACKING_USERNAME or "
+    "MLFLOW_TRACKING_TOKEN",
+}
+"""Status of an answer → what it means."""
+
+
 def short(error: BaseException) -> str:
-    """What went wrong, in one line without secrets: mlflow's errors go on for pages, their cause says it in a word."""
+    """What went wrong, in one line without secrets: mlflow's errors go on for pages, their cause says it in a word. A
+    server that asks for a login is told with the variables that hold one."""
+    status = _server_status(error)
+    if status in LOGIN:
+        return LOGIN[status]
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, (OSError, sqlite3.Error)) and not (cause.__cause__ or cause.__context__):
@@ -154,6 +206,16 @@ def short(error: BaseException) -> str:
         cause = cause.__cause__ or cause.__context__
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return printable(redact(lines[0]), 200)
+
+
+def _server_status(error: BaseException) -> int | None:
+    """The HTTP status that the MLflow server answered; None for another error, also for one of a store of files."""
+    answered = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(answered, int):
+        return answered
+    said = getattr(error, "get_http_status_code", None)
+    status = said() if callable(said) else None
+    return status if isinstance(status, int) else None
 
 
 def _touched(client: MlflowClient) -> MlflowClient:

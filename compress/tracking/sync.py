@@ -47,37 +47,45 @@ def _journals(folder: Path, depth: int) -> Iterator[Path]:
             yield from _journals(child, depth - 1)
 
 
-def sync(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> list[SyncedRun]:
-    """Sends what is missing of every run in `folder`; a run whose process died becomes KILLED.
+def sync(*tops: Path, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> list[SyncedRun]:
+    """Sends what is missing of every run in these folders; a run whose process died becomes KILLED.
 
-    Sending twice changes nothing. UserError: no run here; the store cannot be named, or does not answer.
+    Sending twice changes nothing. UserError: no run here; the store cannot be named, or does not answer. One that takes
+    no files gets the figures of every run first.
     """
-    if not folder.is_dir():
-        raise UserError("no such folder", where=str(folder), do="name the folder of a run")
-    folders = find_tracked_folders(folder)
-    if not folders:
-        raise UserError(
-            "no tracked run in this folder",
-            where=str(folder),
-            why=f"no {rec.FOLDER}/journal.jsonl in it or its subfolders",
-        )
-    return [sync_run(one, uri=uri, warn=warn) for one in folders]
+    folders: dict[Path, None] = {}
+    for top in tops:
+        if not top.is_dir():
+            raise UserError("no such folder", where=str(top), do="name the folder of a run")
+        found = find_tracked_folders(top)
+        if not found:
+            raise UserError(
+                "no tracked run in this folder",
+                where=str(top),
+                why=f"no {rec.FOLDER}/journal.jsonl in it or its subfolders",
+            )
+        folders |= dict.fromkeys(found)
+    refused: list[UserError] = []
+    done = [_sync_run(one, uri, warn, refused) for one in folders]
+    if refused:
+        raise refused[0]
+    return done
 
 
-def sync_run(folder: Path, *, uri: str | None = None, warn: Callable[[str], None] = lambda _: None) -> SyncedRun:
-    """`sync` for one run's folder."""
+def _sync_run(folder: Path, uri: str | None, warn: Callable[[str], None], refused: list[UserError]) -> SyncedRun:
+    """`sync` for one run's folder. refused: takes the error of files that the store does not accept."""
     journal = rec.read(folder)
     store = store_of(journal, uri)
     try:
         with run_lock(folder / rec.FOLDER):
-            return _send(folder, store, warn)
+            return _send(folder, store, warn, refused)
     except UserError as error:
         if error.code != ExitCode.REFUSED:
             raise
         return SyncedRun(folder, journal.start["name"], None, rec.RUNNING, 0, 0, live=True)
 
 
-def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> SyncedRun:
+def _send(folder: Path, store: Store, warn: Callable[[str], None], refused: list[UserError]) -> SyncedRun:
     journal = rec.read(folder)  # again, now that nobody else may write
     not_beyond(rec.state_path(folder), len(journal.records))
     if journal.status == rec.RUNNING:
@@ -86,16 +94,25 @@ def _send(folder: Path, store: Store, warn: Callable[[str], None]) -> SyncedRun:
     try:
         replay.send_all()
     except Exception as error:
-        raise UserError(
-            f"{store.shown} does not accept the metrics",
-            where=str(folder),
-            why=short(error),
-            do="check that the store responds, then run the same command again; no data is lost",
-            code=ExitCode.ENVIRONMENT,
-        ) from error
+        raise _unaccepted(folder, store, "the metrics", error) from error
+    try:
+        if not refused:
+            replay.send_files()
+    except Exception as error:
+        refused.append(_unaccepted(folder, store, "the files; metrics and status of the runs are uploaded", error))
     state = replay.state
     status = rec.read(folder).status
     return SyncedRun(folder, journal.start["name"], state.run_id, status, replay.sent_now, state.refused)
+
+
+def _unaccepted(folder: Path, store: Store, what: str, error: Exception) -> UserError:
+    return UserError(
+        f"{store.shown} does not accept {what}",
+        where=str(folder),
+        why=short(error),
+        do="check that the store responds, then run the same command again; no data is lost",
+        code=ExitCode.ENVIRONMENT,
+    )
 
 
 def _bury(folder: Path, journal: rec.JournalContent) -> None:

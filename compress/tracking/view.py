@@ -14,7 +14,7 @@ import logging
 import shlex
 import time
 import zlib
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -81,22 +81,37 @@ def ui_lines(store: Store, experiment: str) -> list[str]:
     return [ours, f"mlflow ui --backend-store-uri {address}"]
 
 
-def ensure_view(client: MlflowClient, experiment_id: str, quality: str) -> None:
+def ensure_view(client: MlflowClient, experiment_id: str, quality: str, tags: Mapping[str, str] | None = None) -> None:
     """Writes the view of trade-offs, of all runs, where there is none; a failure is only logged.
 
-    Once a run has ended, the view shows the models (`compare.firstpage`).
+    Once a run has ended, the view shows the models (`compare.firstpage`). tags: of the experiment, if they are known.
     """
     try:
-        if TAG + view_key(quality) not in client.get_experiment(experiment_id).tags:
-            write_view(client, experiment_id, view_key(quality), page_state(quality), NAME)
+        there = client.get_experiment(experiment_id).tags if tags is None else tags
+        for tag, value in new_view(quality).items():
+            if tag not in there:
+                client.set_experiment_tag(experiment_id, tag, value)
     except Exception as error:
         log.info("the saved view was not written: %s", error)
 
 
-def write_view(client: MlflowClient, experiment_id: str, key: str, page: dict[str, Any], name: str) -> None:
-    """Writes a saved view unless it is there as we would write it. Raises what the client raises."""
+def new_view(quality: str) -> dict[str, str]:
+    """The view of trade-offs, of all runs, as tags of an experiment."""
+    return {TAG + view_key(quality): view_tag(view_state(quality))}
+
+
+def write_view(
+    client: MlflowClient,
+    experiment_id: str,
+    key: str,
+    page: dict[str, Any],
+    name: str,
+    tags: Mapping[str, str] | None = None,
+) -> None:
+    """Writes a saved view unless it is there as we would write it. tags: of the experiment, if they are known. Raises
+    what the client raises."""
     tag = TAG + key
-    old = client.get_experiment(experiment_id).tags.get(tag)
+    old = (client.get_experiment(experiment_id).tags if tags is None else tags).get(tag)
     state = pack_state(page)
     if old is None or json.loads(old).get("state") != state:
         client.set_experiment_tag(experiment_id, tag, view_tag(state, name))

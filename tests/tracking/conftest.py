@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tracking_tools import Opener, Seen
 
-from compress.tracking import Store, TrackedRun, open_run
+from compress.tracking import Store, TrackedRun, open_run, outages
 from compress.tracking.store import silence
 
 
@@ -25,6 +25,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """mlflow's and sqlalchemy's own warnings are named in `silence`; pytest resets the filters before each test."""
     silence()
+    outages.forget()
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import sqlite3
 import threading
 import time
@@ -11,9 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import requests
 from tracking_tools import Opener, Seen
 
-from compress.tracking import Store, sync
+from compress.cli.main import main
+from compress.errors import UserError
+from compress.tracking import Store, TrackedRun, bounded, outages, replay, sender, sync
+from compress.tracking.files import patience
+from compress.tracking.names import slug
 from compress.tracking.server import run_server
 
 
@@ -30,16 +36,40 @@ def server_port(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
     folder = tmp_path_factory.mktemp("served")
     store = Store(f"sqlite:///{shutil.copy(template, folder / 'mlflow.db')}")
+    # where files go that travel through the server, as `_through_the_server` has them do
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_ARTIFACTS_DESTINATION", str(folder / "files"))
+        yield from _serve(store)
+
+
+def _serve(store: Store) -> Iterator[int]:
     with run_server(store, "127.0.0.1", None) as server:
         yield server.port
 
 
+UNIQUE_VIOLATION = json.dumps(
+    {"error_code": "BAD_REQUEST", "message": "(psycopg.errors.UniqueViolation) duplicate key value: dataset_pk"}
+).encode()
+"""What `mlflow server` on PostgreSQL answers to the second of two runs that log one data set at once."""
+
+
 class Proxy:
-    """A server in front of the server, whose mood a test sets: ok, dead, error, busy, lost (works, says it did not)."""
+    """A server in front of the server, whose mood a test sets: ok, dead, error, busy, lost (works, says it did not),
+    401 and 403.
+
+    files: what becomes of files that are sent: ok, refused (403), held (no answer until `release`).  asked: method and
+    path of each request.  raced: answers as PostgreSQL makes them when two runs insert one row at once, still to be
+    given to `log-inputs`.
+    """
 
     def __init__(self, port: int) -> None:
         self.mood = "ok"
         self.lost_posts = 0
+        self.lost = "log-batch"  # in the address of requests whose answer is lost once
+        self.raced = 0
+        self.files = "ok"
+        self.release = threading.Event()
+        self.asked: list[tuple[str, str]] = []
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,17 +81,33 @@ class Proxy:
             def do_POST(self) -> None:
                 self._forward("POST")
 
+            def do_PUT(self) -> None:
+                self._forward("PUT")
+
+            def do_PATCH(self) -> None:
+                self._forward("PATCH")
+
             def _forward(self, method: str) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 mood = proxy.mood
+                proxy.asked.append((method, self.path.partition("?")[0]))
+                if method == "PUT" and proxy.files == "refused":
+                    return self._answer(403, b"denied")
+                if method == "PUT" and proxy.files == "held":
+                    proxy.release.wait(60)
                 if mood == "dead":
                     self.close_connection = True
                     self.connection.close()
                     return
+                if mood.isdigit():
+                    return self._answer(int(mood), b"You are not authenticated.")
                 if mood in ("error", "busy"):
                     return self._answer(500 if mood == "error" else 429, b"not now")
+                if proxy.raced and "log-inputs" in self.path:
+                    proxy.raced -= 1
+                    return self._answer(400, UNIQUE_VIOLATION)
                 status, content = _ask(port, method, self.path, body)
-                if mood == "lost" and "log-batch" in self.path and proxy.lost_posts < 1:
+                if mood == "lost" and proxy.lost in self.path and proxy.lost_posts < 1:
                     proxy.lost_posts += 1
                     return self._answer(503, b"the answer was lost")
                 return self._answer(status, content)
@@ -81,6 +127,7 @@ class Proxy:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
+        self.release.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -164,6 +211,39 @@ def test_a_server_that_dies_and_never_returns(opened: Opener, proxy: Proxy, capf
     assert not capfd.readouterr().out, "--json is all that stands on stdout"
 
 
+def test_a_dead_server_is_named_once_with_one_command(
+    opened: Opener, proxy: Proxy, warnings_said: list[str], tmp_path: Path
+) -> None:
+    with outages.reported_once():  # as each command does
+        runs = [opened("teachers/a", store=proxy.store, experiment="once")]
+        runs.append(opened("run", store=proxy.store, experiment="once"))
+        runs += [opened(f"run/{i}", store=proxy.store, experiment="once", parent=runs[1].parent) for i in range(2)]
+        _wait(lambda: all(run.run_id is not None for run in runs))
+        proxy.mood = "dead"
+        for run in (runs[0], *runs[:0:-1]):
+            run.metrics({"train/loss": 1.0}, 0)
+            assert run.finish(seconds=20).left == 2
+        assert len(warnings_said) == 1
+        assert "does not accept metrics" in warnings_said[0]
+    (left,) = warnings_said[1:]
+    said, _, command = left.partition("; upload them with: ")
+    assert said == "tracking: 8 records of 4 runs are not uploaded yet"
+    assert command == f"compress sync {tmp_path / 'run'} {tmp_path / 'teachers' / 'a'}"
+    proxy.mood = "ok"
+    assert main(command.split()[1:]) == 0
+    found = Seen(proxy.store).runs("once")
+    assert {run.info.status for run in found} == {"FINISHED"}
+    assert len(found) == 4
+
+
+def test_many_folders_are_named_by_the_one_that_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = [tmp_path / "runs" / name for name in ("a", "a/0", "b", "c")]
+    assert outages.sync_command(folders) == "compress sync runs/a runs/b runs/c"
+    assert outages.sync_command([*folders, tmp_path / "runs" / "d e"]) == "compress sync runs"
+    assert outages.sync_command([tmp_path / "d e"]) == "compress sync 'd e'"
+
+
 def test_an_answer_that_is_lost_doubles_nothing(opened: Opener, proxy: Proxy) -> None:
     proxy.mood = "lost"
     run = opened("run", store=proxy.store, experiment="lost")
@@ -172,6 +252,199 @@ def test_an_answer_that_is_lost_doubles_nothing(opened: Opener, proxy: Proxy) ->
     assert run.finish(seconds=20).left == 0
     assert proxy.lost_posts == 1
     assert _steps(Seen(proxy.store), "lost") == list(range(30))
+
+
+@pytest.mark.parametrize(("raced", "refused"), [(2, 0), (100, 1)])
+def test_a_data_set_that_two_runs_log_at_once_is_tried_again(
+    opened: Opener, proxy: Proxy, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch, raced: int, refused: int
+) -> None:
+    monkeypatch.setattr(replay, "_PAUSE", 0.0)
+    proxy.raced = raced
+    run = opened("run", store=proxy.store, experiment=f"raced {raced}")
+    run.dataset("opinions", "0123456789abcdef", "embedded:opinions", "evaluation")
+    run.metrics({"train/loss": 1.0}, 0)
+    assert run.finish(seconds=20).left == 0
+    (got,) = Seen(proxy.store).runs(f"raced {raced}")
+    assert len(got.inputs.dataset_inputs) == 1 - refused
+    assert len(warnings_said) == refused
+    assert got.info.status == "FINISHED"
+    assert proxy.raced == (0 if not refused else raced - 4), "a bounded number of tries"
+
+
+def _through_the_server(proxy: Proxy, experiment: str) -> None:
+    """An experiment whose files travel through the server."""
+    proxy.store.client().create_experiment(experiment, artifact_location=f"mlflow-artifacts:/{experiment}")
+
+
+def _log_with_files(run: TrackedRun) -> None:
+    """Figures, files and a model that is registered, the files first."""
+    folder = run.folder / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    run.table(run.folder / "rows.json", ["a"], [[1]])
+    run.metrics({"train/loss": 1.0}, 0)
+    key = run.model(folder, name="m", model_type="distill", metrics={"quality/accuracy": 0.5})
+    run.register(key, run.experiment, "best")
+    run.metrics({"train/loss": 0.5}, 1)
+
+
+@pytest.mark.parametrize("files", ["refused", "held"])
+def test_files_that_do_not_arrive_hold_nothing_back(
+    opened: Opener, proxy: Proxy, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch, files: str
+) -> None:
+    if files == "held":  # as after another run that waited in vain: only the figures are waited for
+        outages.note_slow(proxy.store)
+        monkeypatch.setattr(sender, "DOWN_SECONDS", 0.1)
+    _through_the_server(proxy, files)
+    proxy.files = files
+    run = opened("run", store=proxy.store, experiment=files)
+    _log_with_files(run)
+    ending = run.finish(seconds=60)
+    assert ending.left == 2, "the table and the files of the model"
+    seen = Seen(proxy.store)
+    (got,) = seen.runs(files)
+    assert got.info.status == "FINISHED"
+    assert [s for s, _ in seen.points(got, "train/loss")] == [0, 1]
+    assert got.data.metrics["quality/accuracy"] == 0.5
+    version = seen.client.get_model_version_by_alias(files, "best")
+    (model,) = seen.client.search_logged_models([got.info.experiment_id])
+    assert (version.run_id, model.status.value) == (got.info.run_id, "PENDING")
+    if files == "refused":
+        refused = warnings_said.pop(0)
+        assert refused.startswith(f"tracking: {proxy.store.shown} does not accept files (")
+        assert "403" in refused
+        assert "its metrics and its status are uploaded" in refused
+    left = f"tracking: the files of 2 records are not uploaded yet; upload them with: {ending.sync}"
+    assert warnings_said == [left]
+
+    proxy.files = "refused"
+    proxy.release.set()
+    with pytest.raises(UserError, match="does not accept the files; metrics and status of the runs are uploaded"):
+        sync(run.folder)
+    proxy.files = "ok"
+    (done,) = sync(run.folder)
+    assert (done.sent, done.refused, done.run_id) == (0, 0, got.info.run_id)
+    (model,) = seen.client.search_logged_models([got.info.experiment_id])
+    assert model.status.value == "READY"
+    assert [f.path for f in seen.client.list_logged_model_artifacts(model.model_id)] == ["config.json"]
+    assert [f.path for f in seen.client.list_artifacts(got.info.run_id)] == ["rows.json"]
+    before = len(proxy.asked)
+    sync(run.folder)
+    assert not [method for method, _ in proxy.asked[before:] if method == "PUT"], "once"
+
+
+def test_files_that_a_process_did_not_send_are_still_known(
+    opened: Opener, proxy: Proxy, warnings_said: list[str]
+) -> None:
+    _through_the_server(proxy, "again")
+    proxy.files = "refused"
+    first = opened("run", store=proxy.store, experiment="again")
+    first.table(first.folder / "rows.json", ["a"], [[1]])
+    assert first.finish("KILLED", seconds=20).left == 1
+    proxy.files = "ok"
+    second = opened("run", store=proxy.store, experiment="again")
+    assert second.finish(seconds=20).left == 0
+    seen = Seen(proxy.store)
+    (got,) = seen.runs("again")
+    assert [f.path for f in seen.client.list_artifacts(got.info.run_id)] == ["rows.json"]
+    refused, left = warnings_said
+    assert "does not accept files" in refused
+    assert left.startswith("tracking: the files of 1 record are not uploaded yet; upload them with: compress sync ")
+
+
+@pytest.mark.parametrize(("status", "said"), [("401", "rejects the login"), ("403", "does not permit this")])
+def test_a_login_that_is_missing_names_the_variables(
+    opened: Opener, proxy: Proxy, warnings_said: list[str], capsys: pytest.CaptureFixture[str], status: str, said: str
+) -> None:
+    proxy.mood = status
+    opened("run", store=proxy.store).finish(seconds=20)
+    (refused, _) = warnings_said
+    assert f"({status}: the server {said}" in refused
+    assert main(["runs", "list", "--tracking-uri", proxy.store.uri]) == 6
+    told = capsys.readouterr().err
+    for text in (refused, told):
+        assert "MLFLOW_TRACKING_USERNAME" in text
+        assert "MLFLOW_TRACKING_TOKEN" in text
+
+
+@pytest.mark.parametrize("lost", ["runs/create", "mlflow/logged-models"])
+def test_what_was_made_though_its_answer_was_lost_is_found(
+    opened: Opener, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
+    proxy.mood, proxy.lost = "lost", lost
+    experiment = slug(lost)
+    run = opened("run", store=proxy.store, experiment=experiment)
+    _log_with_files(run)
+    assert run.finish(seconds=60).left == 0
+    assert proxy.lost_posts == 1
+    seen = Seen(proxy.store)
+    (got,) = seen.runs(experiment)
+    (model,) = seen.client.search_logged_models([got.info.experiment_id])
+    assert model.status.value == "READY"
+
+
+def test_how_long_a_server_may_take() -> None:
+    waited = []
+
+    class Session(requests.Session):
+        def request(self, *_: object, timeout: object = None, **__: object) -> requests.Response:
+            waited.append(timeout)
+            return requests.Response()
+
+    session = bounded._bound(Session())
+    session.request("GET", "http://127.0.0.1:9", timeout=20)
+    with patience():
+        session.request("PUT", "http://127.0.0.1:9", timeout=20)
+    session.request("GET", "http://127.0.0.1:9", timeout=2)
+    assert waited == [(5.0, 20), (5.0, 120.0), (2, 2)], "seconds to connect, seconds to answer"
+
+
+def test_how_many_requests_a_run_takes(
+    opened: Opener, proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _through_the_server(proxy, "counted")
+    proxy.asked.clear()
+    parent = opened("parent", store=proxy.store, experiment="counted", interval=3600)
+    _wait(lambda: parent.run_id is not None)
+    child = opened("child", store=proxy.store, experiment="counted", interval=3600, parent=parent.parent)
+    for run in (child, parent):
+        run.params({"method": "distill"})
+        for name in ("training", "evaluation"):
+            run.dataset(f"opinions/{name}", "0123456789abcdef", "embedded:opinions", name)
+        for number in range(3):
+            run.table(run.folder / f"rows-{number}.json", ["a"], [[number]])
+            for step in range(50):
+                run.metrics({"train/loss": 1.0}, 50 * number + step)
+        _log_with_files(run)
+        run.metrics({f"speed/{number}": float(number) for number in range(30)})
+        run.note("# A run")
+        assert run.finish(seconds=60).left == 0
+    assert len([path for method, path in proxy.asked if method == "PUT"]) == 2 * 5, "each file once"
+    others = [path for method, path in proxy.asked if method != "PUT"]
+    assert len(others) <= 34, others  # of each run 6 for the registered model
+    assert Seen(proxy.store).run("child", "counted").data.tags["mlflow.parentRunId"] == parent.run_id
+
+    proxy.asked.clear()
+    assert main(["runs", "list", "--tracking-uri", proxy.store.uri, "--experiment", "counted"]) == 0
+    assert "parent" in capsys.readouterr().out
+    assert len(proxy.asked) == 2, proxy.asked
+
+    proxy.asked.clear()
+    arguments = ["--experiment", "counted", "--tracking-uri", proxy.store.uri]
+    assert main(["runs", "export", str(tmp_path / "archive"), *arguments]) == 0
+    assert sum("get-history" in path for _, path in proxy.asked) == 2, "of the one curve of each run"
+    assert len(proxy.asked) <= 3 * 10 + 12, proxy.asked
+    seen = Seen(proxy.store)
+    for file in (tmp_path / "archive" / "runs").glob("*.json"):
+        told = json.loads(file.read_text())
+        direct = [m for key in seen.client.get_run(told["id"]).data.metrics for m in _history(seen, told["id"], key)]
+        assert sorted(map(tuple, told["metrics"])) == sorted(direct)
+
+
+def _history(seen: Seen, run_id: str, key: str) -> list[tuple[str, float, int, int]]:
+    return [(m.key, m.value, m.timestamp, m.step) for m in seen.client.get_metric_history(run_id, key)]
 
 
 def test_a_locked_database_delays_nothing(opened: Opener, store: Store, seen: Seen, warnings_said: list[str]) -> None:

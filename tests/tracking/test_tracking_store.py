@@ -12,7 +12,7 @@ from tracking_tools import Seen
 
 from compress.cli.main import main
 from compress.errors import UserError
-from compress.tracking import Store, resolve_store
+from compress.tracking import Store, open_run, resolve_store
 
 
 def test_the_default_lies_in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,11 +112,11 @@ def test_eight_processes_at_once_on_a_fresh_store_lose_nothing(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("scheme", "module", "install"),
     [
-        ("postgresql", "psycopg", "psycopg[binary]"),
-        ("postgresql+psycopg2", "psycopg2", "psycopg2-binary"),
-        ("mysql", "MySQLdb", "mysqlclient"),
-        ("mysql+pymysql", "pymysql", "pymysql"),
-        ("mssql", "pyodbc", "pyodbc"),
+        ("postgresql", "psycopg", "'psycopg[binary]' (extra: 'compress-bert[postgres]')"),
+        ("postgresql+psycopg2", "psycopg2", "'psycopg2-binary'"),
+        ("mysql", "MySQLdb", "'mysqlclient' (extra: 'compress-bert[mysql]')"),
+        ("mysql+pymysql", "pymysql", "'pymysql'"),
+        ("mssql", "pyodbc", "'pyodbc'"),
     ],
 )
 def test_a_database_without_its_driver_names_the_package(
@@ -124,11 +124,42 @@ def test_a_database_without_its_driver_names_the_package(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     assert main(["runs", "list", "--tracking-uri", f"{scheme}://me:canary@127.0.0.1/runs"]) == 6
-    said = capsys.readouterr().err
+    said = capsys.readouterr().err.removeprefix("loading mlflow …\n")  # where this test is the first to need it
     assert said == (
-        f"error: {scheme}://***@127.0.0.1/runs: the database driver {module} is not installed; pip install '{install}'"
+        f"error: {scheme}://***@127.0.0.1/runs: the database driver {module} is not installed; pip install {install}"
         ", or better: run an MLflow server in front of the database and give its address, http://host:port\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("root", "why"),
+    [
+        (None, "MLFLOW_DEFAULT_ARTIFACT_ROOT is not set"),
+        ("files", "MLFLOW_DEFAULT_ARTIFACT_ROOT is 'files', neither an address nor an absolute path"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql+pymysql"])
+def test_a_bare_database_needs_a_place_for_files(
+    tmp_path: Path, scheme: str, root: str | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_DEFAULT_ARTIFACT_ROOT", raising=False)
+    if root is not None:
+        monkeypatch.setenv("MLFLOW_DEFAULT_ARTIFACT_ROOT", root)
+    store = Store(f"{scheme}://me:canary@127.0.0.1/runs")
+    with pytest.raises(UserError) as caught:
+        open_run(tmp_path / "run", experiment="toy", name="run", method="distill", store=store)
+    said = caught.value.line()
+    assert why in said
+    assert "put a server in front" in said
+    assert "canary" not in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_of_a_bare_database_go_below_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_DEFAULT_ARTIFACT_ROOT", "s3://bucket/runs/")
+    assert Store("postgresql://me@127.0.0.1/runs").artifact_location("toy") == "s3://bucket/runs/toy"
+    assert Store(f"sqlite:///{tmp_path}/mlflow.db").artifact_location("toy") == (tmp_path / "artifacts/toy").as_uri()
+    assert Store("http://127.0.0.1:5000").artifact_location("toy") is None
 
 
 def test_doctor_names_the_missing_driver(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from tracking_tools import Opener, Seen
 from compress.errors import UserError
 from compress.tracking import Store, sync
 from compress.tracking import records as rec
-from compress.tracking.state import read_state
+from compress.tracking.state import SendState, not_beyond, read_state
 
 _TRAINING = """
 import sys, time
@@ -243,3 +243,20 @@ def test_started_at_is_the_time_it_began(opened: Opener, seen: Seen) -> None:
     sync(run.folder, uri=seen.store.uri)
     got = seen.run("run").info
     assert before <= got.start_time <= after
+
+
+def test_a_state_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    earlier = {"version": 1, "store": "x", "sent": 3, "run_id": "r", "experiment_id": "1", "models": {"k": "m"}}
+    (tmp_path / "state.json").write_text(json.dumps({**earlier, "linked": None, "refused": 1}))
+    found = read_state(tmp_path / "state.json")
+    assert found is not None
+    assert (found.sent, found.models, found.refused, found.files) == (3, {"k": "m"}, 1, [])
+
+
+def test_files_that_a_power_cut_took_are_forgotten(tmp_path: Path) -> None:
+    state = SendState("x", sent=9, files=[2, 7])
+    state.save(tmp_path / "state.json")
+    not_beyond(tmp_path / "state.json", 5)
+    found = read_state(tmp_path / "state.json")
+    assert found is not None
+    assert (found.sent, found.files) == (5, [2])
