@@ -31,7 +31,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 DATA_ANSWERS = (
     "task", "text_column", "text_pair_column", "label_column",
     "train_split", "validation_split", "test_split", "unlabelled_split", "unlabelled", "labels",
-    "labelled_rows", "unlabelled_rows", "pool", "pool_rows", "teacher_columns", "teacher_values", "teacher_noise",
+    "labelled_rows", "unlabelled_rows", "pool", "pool_rows", "pool_by", "teacher_columns", "teacher_values",
+    "teacher_noise",
 )  # fmt: skip
 """Keys of `data:` that describe one source and say nothing about another."""
 
@@ -360,6 +361,11 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         ),
         click.option("--pool-rows", type=int, help="Number of rows from --pool (default: ten per training row)."),
         click.option(
+            "--pool-by",
+            type=click.Choice(["words", "vectors"]),
+            help="Compare passages of --pool by shared words or by the teacher's vectors (slower; default: words).",
+        ),
+        click.option(
             "--allow-overlap",
             is_flag=True,
             default=None,
@@ -582,7 +588,7 @@ _RECIPE_VALUES = {
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
     "labelled_rows": "data.labelled_rows", "unlabelled": "data.unlabelled",
     "unlabelled_rows": "data.unlabelled_rows", "allow_overlap": "data.allow_overlap",
-    "pool": "data.pool", "pool_rows": "data.pool_rows",
+    "pool": "data.pool", "pool_rows": "data.pool_rows", "pool_by": "data.pool_by",
     "teacher_values": "data.teacher_values", "teacher_noise": "data.teacher_noise",
     "long_text": "data.long_text", "stride": "data.stride", "pooling": "data.pooling",
     "no_answer_threshold": "data.no_answer_threshold", "metric": "data.metric", "corpus": "corpus.source",

@@ -24,7 +24,7 @@ from compress.data.batches.examples import Examples, join
 from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.places import is_generated
-from compress.data.reading.pool import PoolRequest
+from compress.data.reading.pool import PoolRequest, TextVectors
 from compress.data.reading.sources import open_table
 from compress.data.reading.teacher_columns import TeacherColumns
 from compress.data.tables import groups
@@ -311,10 +311,12 @@ def open_table_of(
     *,
     bare: bool = False,
     measured: str | None = None,
+    vectors: Callable[[], TextVectors] | None = None,
 ) -> Table:
     """The recipe's labelled data. model: one whose answers it is for: the table takes the order of its labels.
     others: columns that rows are told apart by.  bare: there may be no labels.  measured: a split that is enough where
-    there is no train split."""
+    there is no train split.  vectors: makes what passages of a pool are compared by where the recipe asks for
+    vectors."""
     d = recipe.data
     if d is None:
         raise UserError(f"recipe {recipe.name} names no data", where="data", do="add --data")
@@ -340,7 +342,7 @@ def open_table_of(
         limit=d.limit,
         labelled_rows=d.labelled_rows,
         unlabelled=d.unlabelled,
-        pool=None if d.pool is None else PoolRequest(d.pool, d.pool_rows),
+        pool=None if d.pool is None else _request_pool(d.pool, d.pool_rows, d.pool_by == "vectors", vectors),
         teacher=None
         if d.teacher_columns is None
         else TeacherColumns(tuple(d.teacher_columns), d.teacher_values or "auto", d.teacher_noise or 0.0),
@@ -349,6 +351,16 @@ def open_table_of(
         bare=bare,
         measured=measured,
     )
+
+
+def _request_pool(
+    name: str, rows: int | None, by_vectors: bool, vectors: Callable[[], TextVectors] | None
+) -> PoolRequest:
+    if by_vectors and vectors is None:
+        raise UserError(
+            "there is no model whose vectors could be compared", where="--pool-by vectors", do="use --pool-by words"
+        )
+    return PoolRequest(name, rows, vectors if by_vectors else None)
 
 
 def _judged_by(model: FolderInfo | None) -> dict[str, Any]:
