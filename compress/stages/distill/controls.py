@@ -40,6 +40,7 @@ def _label_stage(spec: Spec, steps: int) -> Spec:
     else:
         plan = plan.model_copy(update={"steps": steps, "epochs": None})
     changes = {"objectives": (hard,), "use_unlabelled": False, "control": False, "training": plan, "cache": None}
+    changes |= {"row_filter": None, "stop": "validation"}  # of rows that it does not read
     changes["checks"] = "off"  # findings were reported when the student was trained
     if spec.augmentation is not None and not spec.augmentation.keep_labels:
         changes["augmentation"] = None  # its rows have no labels
