@@ -145,6 +145,23 @@ class HubName(click.ParamType):
         return parse_repository(str(value))
 
 
+class Duration(click.ParamType):
+    """Seconds, from a time such as 90s, 10m or 2h."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip().lower()
+        scale = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 1.0)
+        try:
+            seconds = float(text.rstrip("smh")) * scale
+        except ValueError:
+            self.fail(f"'{value}' is not a time, such as 90s, 10m or 2h", param, ctx)
+        if not 0 < seconds < float("inf"):
+            self.fail(f"'{value}' is not a time limit; give one above 0, such as 10m", param, ctx)
+        return seconds
+
+
 class Milliseconds(click.ParamType):
     """A time such as 5ms or 5."""
 

@@ -160,8 +160,8 @@ class _Rehearsal:
         rows = min(plan.batch_rows, EXAMPLES)
         short = plan.model_copy(
             update={
-                "steps": STEPS, "epochs": None, "batch_rows": rows, "schedule": "constant", "validate_every": EVERY,
-                "keep_best": False, "checkpoint_every": 10 * STEPS, "log_every": STEPS,
+                "steps": STEPS, "epochs": None, "minutes": None, "batch_rows": rows, "schedule": "constant",
+                "validate_every": EVERY, "keep_best": False, "checkpoint_every": 10 * STEPS, "log_every": STEPS,
             }
         )  # fmt: skip
         left_out = {

@@ -85,6 +85,7 @@ def test_filters_of_later_runs(taught: Path, compress: Cli, monkeypatch: pytest.
         (("--min-confidence", "0.999"), "the row filter leaves no row that only the teacher labels"),
         (("--min-confidence", "1.5"), "--min-confidence: 1.5 is not possible; give a share between 0 and 1"),
         (("--balance", "evn"), "--balance evn: not a number of rows; give even, or a number such as 5000"),
+        (("--time", "10x"), "'10x' is not a time, such as 90s, 10m or 2h"),
         (("--disagreement", "teachers"), "there are no several teachers"),
         (("--disagreement", "runs/studnt"), "model folder 'runs/studnt' not found"),
         (("--balance", "5", "--set", "stages.0.use_unlabelled=false"), "the row filter has no effect"),
@@ -106,10 +107,11 @@ def test_training_stops_by_agreement_on_held_out_text(
     with_text(taught)
     for name, value in SHORT_LENGTH.items():
         monkeypatch.setattr(length, name, value)
-    words = ("--stop", "agreement", "--set", "stages.0.training.steps=null", "--json")
+    words = ("--stop", "agreement", "--time", "1h", "--set", "stages.0.training.steps=null", "--json")
     done = compress(*DISTILL, *TEXT, *words, "--set", "stages.0.control=true", "--output", "runs/a")
     found = rows_of(done)
     assert "until agreement with the teacher on held-out text stops rising" in done.err
+    assert "at most 60 minutes, 8 rows a step" in done.err
     assert found["held_out"] == (found["held_out"] + found["teacher_labelled"]) // 10
     stages = json.loads(done.out)["stages"]["0-distill"]
     assert 0 <= stages["text_agreement"] <= 1

@@ -34,7 +34,7 @@ def list_controls(spec: Spec, context: StageContext, steps: int) -> dict[str, Sp
 def _label_stage(spec: Spec, steps: int) -> Spec:
     """The same student on hard labels alone."""
     hard = registry.schema("compress.objectives", "hard_labels").model_validate({"kind": "hard_labels"})
-    plan = spec.training
+    plan = spec.training.model_copy(update={"minutes": None})  # the student's steps, however long they take
     if plan.is_automatic:  # in the same schedule as the student
         plan = plan.model_copy(update={"min_steps": steps, "max_steps": steps})
     else:

@@ -49,6 +49,7 @@ from compress.training.length import choose_length, fixed_length
 from compress.training.precision import autocast
 from compress.training.rate import choose_rate
 from compress.training.schedule import total_steps
+from compress.training.time_limit import format_minutes
 
 _log = logging.getLogger("compress.stages")
 
@@ -294,6 +295,7 @@ def describe_plan(
         length = f"until {metric} stops rising" if metric else "until validation stops improving"
         if rows is not None:
             length += f" ({choose_length(plan, max(1, math.ceil(rows / plan.batch_rows)))})"
+    length += "" if plan.minutes is None else f", at most {format_minutes(plan.minutes)}"
     return f"{length}, {plan.batch_rows} rows a step, learning rate {told}"
 
 
