@@ -90,11 +90,14 @@ def test_all_of_it_is_in_the_test_split(classifier: Model, splits: Any) -> None:
         compress.distill(classifier, splits, unlabelled=text, training=SHORT, **HOW)
 
 
-def test_text_of_another_script_is_warned_of(
+def test_text_of_another_script_and_less_than_requested_are_warned_of(
     classifier: Model, splits: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compress.distill(classifier, splits, unlabelled=["фильм был хороший"] * 20, training=SHORT, control=False, **HOW)
-    warned = [line for line in capsys.readouterr().err.splitlines() if "unknown to the tokenizer" in line]
+    text = ["фильм был хороший"] * 20
+    compress.distill(classifier, splits, unlabelled=text, unlabelled_rows=1000, training=SHORT, control=False, **HOW)
+    told = capsys.readouterr().err
+    assert "only 20 of the 1,000 unlabelled rows requested are there" in told
+    warned = [line for line in told.splitlines() if "unknown to the tokenizer" in line]
     assert len(warned) == 1
     assert "same language?" in warned[0]
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compress.data.reading import file_corpus
 from compress.data.reading.pool import PoolRequest, TextVectors, _Nearest, _VectorRanking, cut_passages
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import Table
@@ -96,6 +97,8 @@ def test_a_task_on_pairs_has_no_pool(write: Write, tmp_path: Path) -> None:
 
 
 def test_text_without_a_common_word(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="all passages are copies of labelled rows"):
+        opened(write, tmp_path, [LABELLED[0]["text"]] * 3, rows=3)
     with pytest.raises(UserError, match="no passage is like the training rows"):
         opened(write, tmp_path, ["lorem ipsum dolor sit amet consectetur adipiscing"] * 3, rows=3)
 
@@ -168,3 +171,19 @@ def test_vectors_keep_the_limits_of_words(write: Write, tmp_path: Path, monkeypa
     assert chosen.read(iter(passages)) == 40
     first = [text for _, text in chosen.in_order()][: 2 * chosen.room]
     assert sum("budget" in text for text in first) == chosen.room, "one training row does not fill the pool"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_small_pool_is_read_once(
+    stream: bool, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if stream:
+        monkeypatch.setattr(file_corpus, "LARGE", 0)
+    caplog.set_level(logging.WARNING, "compress.data")
+    line = "the actor of this film was good indeed too"
+    table = opened(write, tmp_path, [f"{line}\n"] * 30, rows=5)
+    assert (taken(table), caplog.messages) == ([line], ["the pool has only 1 of the 5 rows requested"])
+    assert any(note.startswith("pool: 1 of 30 passages of ") for note in table.notes)
+    few = [f"{word} number {i} of this film was good indeed\n" for i, word in enumerate(FILMS[:3])]
+    table = opened(write, tmp_path, few, rows=3)
+    assert any(note.startswith("pool: 3 of 3 passages of ") for note in table.notes)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from compress.data.batches.ragged import Ragged
+from compress.data.tables.table import Rows
 from compress.data.tasks import task_of
 from compress.errors import UserError
+from compress.stages.distill import row_filter
 from compress.stages.distill.row_filter import (
     AGREEING,
     BALANCE,
@@ -16,6 +25,7 @@ from compress.stages.distill.row_filter import (
     Answers,
     check_filter,
     describe_filter,
+    find_answers,
     make_empty_error,
     select_rows,
 )
@@ -120,3 +130,42 @@ def test_what_is_said() -> None:
         "20 rows where the teacher's confidence is too low (it is 0.500 to 0.600, half of them above 0.550)"
         in make_empty_error({LOW: 20}, np.array([0.5, 0.55, 0.6])).line()
     )
+
+
+def context(said: list[int] | None = None) -> Any:
+    progress = SimpleNamespace(update=(said if said is not None else []).append)
+    services = SimpleNamespace(progress=lambda *_: nullcontext(progress), stop=lambda: None)
+    return SimpleNamespace(precision="fp32", device="cpu", folder=Path("0-distill"), workshop=services)
+
+
+def taught_rows(logits: np.ndarray, words: int = 0) -> Rows:
+    """Rows of which columns say `logits`: one each, or as many as they have words."""
+    count = len(logits) // max(1, words)
+    offsets = np.arange(0, len(logits) + 1, max(1, words), dtype=np.int64)
+    texts = pa.chunked_array([pa.array([f"row {i}" for i in range(count)], pa.large_string())])
+    taught = Ragged(logits, offsets) if words else logits
+    return Rows({"text": texts}, np.full(count, -100), np.arange(1, count + 1), taught=taught)
+
+
+def test_what_columns_say_of_each_kind_of_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_filter, "AT_ONCE", 2)  # several parts
+    logits = np.log(np.array([[0.9, 0.1], [0.3, 0.7], [0.5, 0.5], [0.2, 0.8], [0.6, 0.4], [0.99, 0.01]], np.float32))
+    found = find_answers(task_of("classification"), taught_rows(logits), 8, context(seen := []), None)
+    assert found.confidence == pytest.approx([0.9, 0.7, 0.5, 0.8, 0.6, 0.99])
+    assert found.predicted.tolist() == [0, 1, 0, 1, 0, 0]
+    assert seen == [2, 4, 6]
+    found = find_answers(task_of("token-classification"), taught_rows(logits, words=2), 8, context(), None)
+    assert found.confidence == pytest.approx([0.7, 0.5, 0.6]), "the least certain word"
+    assert found.predicted.tolist() == [-1, -1, -1]
+    several = np.array([[3.0, -3.0], [0.0, 5.0]], np.float32)
+    found = find_answers(task_of("multi-label"), taught_rows(several), 8, context(), None)
+    assert found.confidence == pytest.approx([1 / (1 + np.exp(-3)), 0.5])
+
+
+def test_other_answers_come_before_other_probabilities() -> None:
+    ours = np.array([[4.0, 0.0], [0.1, 0.0], [4.0, 0.0]])
+    theirs = np.array([[0.1, 0.0], [0.0, 0.1], [4.0, 0.0]])
+    apart = row_filter._compare(ours, theirs, "single_label")
+    assert apart[1] > 1 > apart[0] > apart[2] == 0
+    assert row_filter._compare(np.array([[1.0]]), np.array([[4.0]]), "regression") == pytest.approx([0.75])
+    assert row_filter._compare(np.array([[1.0, -1.0]]), np.array([[1.0, 1.0]]), "multi_label")[0] > 1

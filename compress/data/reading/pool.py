@@ -104,9 +104,8 @@ def select_rows(
     shortest, longest = int(np.quantile(lengths, 0.25)), math.ceil(LONGER * float(np.quantile(lengths, 0.95)))
 
     def read() -> Iterator[str]:
-        for split in ("train", "validation"):  # what a corpus holds out is text like the rest
-            for document in corpus.texts(split):
-                yield from cut_passages(document, shortest, longest)
+        for document in corpus.list_texts():  # what a corpus holds out is text like the rest
+            yield from cut_passages(document, shortest, longest)
 
     if request.vectors is None:
         chosen = _Nearest(train, wanted, _WordRanking())
@@ -119,7 +118,8 @@ def select_rows(
     kept = [text for (_, text), copy in zip(found, copies, strict=True) if not copy and _folded(text) not in known]
     taken = kept[:wanted]
     if not taken:
-        raise UserError("no passage is like the training rows", where=f"--pool {request.name}", do="use other text")
+        what = "all passages are copies of labelled rows" if found else "no passage is like the training rows"
+        raise UserError(what, where=f"--pool {request.name}", do="use other text")
     notes.append(
         f"pool: {len(taken):,} of {format_count(seen, 'passage')} of {request.name} are taken, the nearest to the "
         f"training rows by {'words' if request.vectors is None else 'vectors of the teacher'}"

@@ -37,6 +37,7 @@ from compress.stages.shared.stage import (
     draw_unlabelled_rows,
     find_unlabelled_rows,
     task_max_length,
+    warn_of_few_rows,
 )
 
 MOST_HELD_OUT, HELD_OUT_PART = 2000, 10
@@ -117,6 +118,8 @@ def choose_text_rows(
         raise make_empty_error(removed, np.concatenate(confidence))
     context.say(describe_filter(kept, every, removed))
     unlabelled, copies = chosen
+    if rows is not None:
+        warn_of_few_rows(0 if unlabelled is None else len(unlabelled), context)
     return TextRows(unlabelled, augmented if by_teacher is None else copies, held, figures | removed)
 
 

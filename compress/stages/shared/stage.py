@@ -495,11 +495,19 @@ def find_unlabelled_rows(table: Table, context: StageContext) -> Rows:
     return rows if data.allow_overlap else _without_overlap(rows, table, context)
 
 
+def warn_of_few_rows(count: int, context: StageContext) -> None:
+    """Warn where there are fewer unlabelled rows than the recipe asks for."""
+    data = context.recipe.data
+    if data is not None and data.unlabelled_rows is not None and count < data.unlabelled_rows:
+        _log.warning("only %s of the %s unlabelled rows requested are there", f"{count:,}", f"{data.unlabelled_rows:,}")
+
+
 def draw_unlabelled_rows(rows: Rows, context: StageContext) -> Rows:
     """No more of them than the recipe asks for, drawn at random."""
     data = context.recipe.data
     assert data is not None
     if data.unlabelled_rows is None or data.unlabelled_rows >= len(rows):
+        warn_of_few_rows(len(rows), context)
         return rows
     drawn = np.random.default_rng(context.recipe.seed).choice(len(rows), data.unlabelled_rows, replace=False)
     context.say(f"{data.unlabelled_rows:,} of {format_count(len(rows), 'unlabelled row')} are used")
