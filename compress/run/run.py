@@ -254,15 +254,12 @@ class Run:
 
     def _make_vectors(self) -> TextVectors:
         """Of the teacher, a recipe that makes it run first; else of the model that is compressed."""
-        if self.recipe.taught_by:
-            if self.options.dry_run and any(teacher_recipe(self.recipe, row) for row in teacher_rows(self.recipe)):
-                raise UserError(
-                    "the pool cannot be read by a teacher that does not exist yet", where="--pool-by vectors",
-                    do="name the teacher's folder with --teacher, or remove --dry-run",
-                )  # fmt: skip
-            folder = self.teachers().task
-        else:
-            folder = self.sources.given_model()
+        if self.options.dry_run and any(teacher_recipe(self.recipe, row) for row in self.recipe.taught_by):
+            raise UserError(
+                "the pool cannot be read by a teacher that does not exist yet", where="--pool-by vectors",
+                do="name the teacher's folder with --teacher, or remove --dry-run",
+            )  # fmt: skip
+        folder = (self.teachers().task if self.recipe.taught_by else None) or self.sources.given_model()
         if folder is None:
             raise UserError(
                 "there is no model whose vectors could be compared", where="--pool-by vectors",
