@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from compress.cli.options import AMOUNT, MILLISECONDS, ModelName, Names, Option
+from compress.cli.options import AMOUNT, MILLISECONDS, Duration, ModelName, Names, Option
 from compress.errors import UserError
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def _option(flag: Flag, table: Table) -> Callable[[Any], Any]:
         "int": click.INT if flag.low is None else click.IntRange(flag.low, flag.high),
         "float": click.FLOAT,
         "ms": MILLISECONDS,
+        "duration": Duration(),
         "amount": AMOUNT,
         "folder": click.Path(path_type=Path),
         "model": ModelName(),

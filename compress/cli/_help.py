@@ -23,7 +23,7 @@ _GROUP_OF: Mapping[str, str] = {
             "--recipe", "--model", "--teacher", "--teacher-column", "--teacher-values", "--teacher-noise", "--corpus",
             "--data", "--text-column", "--text-pair-column", "--task",
             "--label-column", "--limit", "--labelled-rows", "--unlabelled", "--pool", "--pool-rows",
-            "--allow-overlap", "--max-length",
+            "--pool-by", "--allow-overlap", "--max-length",
             "--split", "--against", "--probe", "--tokenizer", "--file", "--general-teacher", "--pair", "--question",
             "--context", "--student", "--mixed-conditions",
         ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compress.cli._renamed import RenamedChoice
-from compress.cli.options import Command, Milliseconds, ModelName, shared
+from compress.cli.options import Command, Duration, Milliseconds, ModelName, shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -24,23 +24,6 @@ class Megabytes(click.ParamType):
             return float(text)
         except ValueError:
             self.fail(f"'{value}' is not a size in megabytes, such as 20", param, ctx)
-
-
-class Duration(click.ParamType):
-    """Seconds, from a time such as 90s, 10m or 2h."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip().lower()
-        scale = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 1.0)
-        try:
-            seconds = float(text.rstrip("smh")) * scale
-        except ValueError:
-            self.fail(f"'{value}' is not a time, such as 90s, 10m or 2h", param, ctx)
-        if not 0 < seconds < float("inf"):
-            self.fail(f"'{value}' is not a time limit; give one above 0, such as 10m", param, ctx)
-        return seconds
 
 
 @click.command(cls=Command)

@@ -31,7 +31,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 DATA_ANSWERS = (
     "task", "text_column", "text_pair_column", "label_column",
     "train_split", "validation_split", "test_split", "unlabelled_split", "unlabelled", "labels",
-    "labelled_rows", "unlabelled_rows", "pool", "pool_rows", "teacher_columns", "teacher_values", "teacher_noise",
+    "labelled_rows", "unlabelled_rows", "pool", "pool_rows", "pool_by", "teacher_columns", "teacher_values",
+    "teacher_noise",
 )  # fmt: skip
 """Keys of `data:` that describe one source and say nothing about another."""
 
@@ -142,6 +143,23 @@ class HubName(click.ParamType):
         from compress.modelfolder.push import parse_repository
 
         return parse_repository(str(value))
+
+
+class Duration(click.ParamType):
+    """Seconds, from a time such as 90s, 10m or 2h."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip().lower()
+        scale = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 1.0)
+        try:
+            seconds = float(text.rstrip("smh")) * scale
+        except ValueError:
+            self.fail(f"'{value}' is not a time, such as 90s, 10m or 2h", param, ctx)
+        if not 0 < seconds < float("inf"):
+            self.fail(f"'{value}' is not a time limit; give one above 0, such as 10m", param, ctx)
+        return seconds
 
 
 class Milliseconds(click.ParamType):
@@ -359,6 +377,11 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             help="Large plain text from which the passages nearest to the training rows are taken as unlabelled rows.",
         ),
         click.option("--pool-rows", type=int, help="Number of rows from --pool (default: ten per training row)."),
+        click.option(
+            "--pool-by",
+            type=click.Choice(["words", "vectors"]),
+            help="Compare passages of --pool by shared words or by the teacher's vectors (slower; default: words).",
+        ),
         click.option(
             "--allow-overlap",
             is_flag=True,
@@ -582,7 +605,7 @@ _RECIPE_VALUES = {
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
     "labelled_rows": "data.labelled_rows", "unlabelled": "data.unlabelled",
     "unlabelled_rows": "data.unlabelled_rows", "allow_overlap": "data.allow_overlap",
-    "pool": "data.pool", "pool_rows": "data.pool_rows",
+    "pool": "data.pool", "pool_rows": "data.pool_rows", "pool_by": "data.pool_by",
     "teacher_values": "data.teacher_values", "teacher_noise": "data.teacher_noise",
     "long_text": "data.long_text", "stride": "data.stride", "pooling": "data.pooling",
     "no_answer_threshold": "data.no_answer_threshold", "metric": "data.metric", "corpus": "corpus.source",

@@ -44,8 +44,8 @@ def command(
     settings and seed, in any folder; so after a change of the last stage only that stage runs. --model is the
     model that the first stage starts from, and the teacher unless --teacher is given.
 
-    --epochs, --steps, --learning-rate, --batch-size and --temperature change every stage that trains. To change one
-    of them, name it:
+    --epochs, --steps, --time, --learning-rate, --batch-size and --temperature change every stage that trains. To
+    change one of them, name it:
 
     \b
       compress run tiny-cpu --model FOLDER --data DATA --set stages.distill.training.epochs=2

@@ -244,6 +244,9 @@ class TrainingPlan(Frozen):
     """Without `epochs` and `steps`: minimum number of optimizer steps. Default: by the size of the training data."""
     max_steps: int | None = Field(default=None, gt=0, le=MOST)
     """Without `epochs` and `steps`: maximum number of optimizer steps. Default: by the size of the training data."""
+    minutes: float | None = Field(default=None, gt=0, le=10**6)
+    """Time limit in minutes. A few steps and a validation are timed before step 1, and training takes no more steps
+    than fit; resumed runs keep this number of steps. Default: no limit."""
     batch_rows: int = Field(default=32, gt=0, le=MOST)
     """Sequences per optimizer step."""
     max_tokens: int = Field(default=8192, gt=0, le=MOST)
@@ -307,7 +310,7 @@ class TrainingPlan(Frozen):
     @model_serializer(mode="wrap")
     def _without_unset_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """These keys are newer than many a recipe: hashes of those without them stay as they were."""
-        newer = ("min_steps", "max_steps", "threads")
+        newer = ("min_steps", "max_steps", "minutes", "threads")
         return {k: v for k, v in handler(self).items() if v is not None or k not in newer}
 
     @property

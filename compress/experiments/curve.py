@@ -22,7 +22,7 @@ from compress.run import Run, input_folder
 from compress.run.folder import RUNS, resumable
 from compress.run.gain import best_control
 from compress.run.results import TRAINED_ROWS
-from compress.stages.shared.stage import TAUGHT, open_table_of
+from compress.stages.shared.stage import TAUGHT
 from compress.storage import atomic
 from compress.tracking import open_requested_run
 
@@ -87,7 +87,7 @@ def run_curve(
     stages = find_task_stages(recipe)
     base = options.output or RUNS / f"{recipe.name}-curve"
     given = {key: input_folder(key, path) for key, path in inputs.items()}
-    table = open_table_of(recipe)
+    table = Run(recipe, options, console, verb, given).sources.table
     train = len(table.split("train"))
     if recipe.data is not None and recipe.data.pool is not None and recipe.data.pool_rows is None:
         loaded = loaded.and_then(Override("data.pool_rows", count_default_rows(train), WHERE))

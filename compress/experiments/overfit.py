@@ -160,11 +160,14 @@ class _Rehearsal:
         rows = min(plan.batch_rows, EXAMPLES)
         short = plan.model_copy(
             update={
-                "steps": STEPS, "epochs": None, "batch_rows": rows, "schedule": "constant", "validate_every": EVERY,
-                "keep_best": False, "checkpoint_every": 10 * STEPS, "log_every": STEPS,
+                "steps": STEPS, "epochs": None, "minutes": None, "batch_rows": rows, "schedule": "constant",
+                "validate_every": EVERY, "keep_best": False, "checkpoint_every": 10 * STEPS, "log_every": STEPS,
             }
         )  # fmt: skip
-        left_out = {"augmentation": None, "noise": None, "cache": None, "use_unlabelled": False, "control": False}
+        left_out = {
+            "augmentation": None, "noise": None, "cache": None, "use_unlabelled": False, "control": False,
+            "row_filter": None, "stop": "validation",
+        }  # fmt: skip
         changes = {name: value for name, value in left_out.items() if name in type(spec).model_fields}
         prepared = self.contexts.prepare(
             spec.model_copy(update={**changes, "checks": "warn", "training": short}), context

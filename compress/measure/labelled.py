@@ -16,6 +16,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
 from compress.onnx.model_file import RECORD
 from compress.predict.fastest import fastest_for_shape, get_requested_runtime
+from compress.predict.text_vectors import make_text_vectors
 from compress.recipe import Recipe, load_recipe
 from compress.report.rows import GROUPS_NOTE, comparison, conditions, groups_sentence, groups_table
 from compress.stages.shared.stage import open_table_of, settings_for
@@ -100,7 +101,8 @@ def open_labelled(
     content = {"name": "evaluate", "data": _data_of(info, options), "stages": [_UNUSED]}
     compared = Override("evaluation.group_column", group_column, "--group-column")
     recipe = load_recipe(content, (*options.overrides, *([compared] if group_column is not None else [])))
-    table = open_table_of(recipe, info, others, bare=bare, measured=measured)
+    vectors = lambda: make_text_vectors(info.path, options.device, console.progress)  # noqa: E731
+    table = open_table_of(recipe, info, others, bare=bare, measured=measured, vectors=vectors)
     for note in table.notes:
         console.note(note)
     return recipe, table

@@ -169,6 +169,22 @@ class EnsembleTeacher:
             output.logits = combine_logits(parts, weights, self.ensemble.combine, self.head, batch)
         return output
 
+    def list_members(self) -> list[Teacher]:
+        """Each of the teachers alone, its logits in the order of the lead's labels."""
+        return [self.lead, *(_InOrder(teacher, places) for teacher, places in self.others)]
+
+
+class _InOrder:
+    """A teacher whose logits are put in another order."""
+
+    def __init__(self, teacher: Teacher, places: list[int]) -> None:
+        self.teacher, self.places = teacher, places
+
+    def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput:
+        output = self.teacher(batch, needs)
+        output.logits = _picked(output.logits, self.places)
+        return output
+
 
 def _picked(logits: Tensor | None, places: list[int]) -> Tensor:
     assert logits is not None

@@ -31,8 +31,8 @@ PROSE = ("name", "description", "method", "paper", "prerequisites", "expected", 
 """Fields that tell people something and change no result."""
 
 LATER = (
-    "labelled_rows", "unlabelled", "unlabelled_rows", "pool", "pool_rows", "teacher_columns", "teacher_values",
-    "teacher_noise", "allow_overlap",
+    "labelled_rows", "unlabelled", "unlabelled_rows", "pool", "pool_rows", "pool_by", "teacher_columns",
+    "teacher_values", "teacher_noise", "allow_overlap",
 )  # fmt: skip
 """Keys of `data` that came later than many a hash: they count where they have a value."""
 
@@ -80,6 +80,10 @@ class DataSpec(Frozen):
     without labels. For tasks on single texts."""
     pool_rows: int | None = Field(default=None, gt=0, le=MOST)
     """Number of rows to take from the pool. Default: ten for each training row, at least 1,000 and at most 100,000."""
+    pool_by: Literal["words", "vectors"] | None = None
+    """What passages of the pool are compared by. words: the words that they share with a training row, rare ones count
+    more.  vectors: the vectors of the teacher, of the model itself in commands without a teacher; the model reads the
+    whole pool once.  Default: words."""
     teacher_columns: ListOf[Text] | None = None
     """Columns in which a teacher labelled the rows of the training split, the unlabelled split and `unlabelled`: one
     column with a value for each class, one column per class, or one column per annotator. The student learns from them
@@ -115,6 +119,13 @@ class DataSpec(Frozen):
     def adds_text(self) -> bool:
         """Whether it names text beside the labelled data."""
         return self.unlabelled is not None or self.pool is not None
+
+    @model_validator(mode="after")
+    def _pool(self) -> DataSpec:
+        lonely = next((key for key in ("pool_rows", "pool_by") if getattr(self, key) is not None), None)
+        if lonely is not None and self.pool is None:
+            raise ValueError(f"{lonely} has no effect without pool; name a text with pool, or remove it")
+        return self
 
     @field_validator("task")
     @classmethod

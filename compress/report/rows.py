@@ -345,6 +345,11 @@ METRICS: Mapping[str, tuple[str, Form]] = {
 _ROWS = (
     ("training rows with labels", ("rows/labelled",), _plain(0)),
     ("training rows labelled by the teacher only", ("rows/teacher_labelled",), _plain(0)),
+    ("  left out: confidence too low", ("rows/removed_unsure",), _plain(0)),
+    ("  left out: confidence too high", ("rows/removed_sure",), _plain(0)),
+    ("  left out: class has enough rows", ("rows/removed_by_balance",), _plain(0)),
+    ("  left out: models agree", ("rows/removed_agreeing",), _plain(0)),
+    ("  held out to stop by agreement", ("rows/held_out",), _plain(0)),
 )
 _COSTS = (
     ("majority-class baseline", ("quality/majority_baseline",), _percent),

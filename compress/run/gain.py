@@ -14,6 +14,8 @@ from compress.stages.shared.stage import LABELLED, TAUGHT, TEACHER_CONFIDENT, TE
 RESAMPLES = 1000
 CHECK = "gain"
 """The name of the finding."""
+REMOVED = "removed_"
+"""Begins the names of counts of rows that a filter left out."""
 SURE = 0.8
 """Share of rows with a teacher probability above 95 % from which on its answers are taken for hard labels."""
 NOISY = 0.03
@@ -98,7 +100,9 @@ def _describe_gain(facts: GainFacts) -> str:
     taught = int(facts.rows.get(TAUGHT, 0))
     if taught:
         labelled = int(facts.rows.get(LABELLED, 0))
-        return f"the student also learned from {taught:,} rows that only the teacher labels ({labelled:,} have labels)"
+        said = f"the student also learned from {taught:,} rows that only the teacher labels ({labelled:,} have labels)"
+        lost = int(sum(count for name, count in facts.rows.items() if name.startswith(REMOVED)))
+        return f"{said}; the row filter left out {lost:,} others" if lost else said
     sure = facts.rows.get(TEACHER_CONFIDENT)
     if sure is not None and sure < SURE:
         return f"the teacher's probabilities say more than the labels; {_sureness(facts)}"

@@ -12,9 +12,11 @@ from typing import Any
 
 from compress.console import Console
 from compress.contracts import RunOptions
+from compress.data.reading.pool import TextVectors
 from compress.errors import Stopped, UserError
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import HUB
+from compress.predict.text_vectors import make_text_vectors
 from compress.recipe import Recipe, TeacherRow
 from compress.run import chain
 from compress.run.contexts import Contexts
@@ -101,7 +103,7 @@ class Run:
         self.measures = measures
         self.stop = stop or StopFlag()
         self.selection = Selection.of(recipe, verb, options.chain)
-        self.sources = sources or Sources(self.selection, console.note)
+        self.sources = sources or Sources(self.selection, console.note, self._make_vectors)
         self.contexts = Contexts(
             self.selection, self.sources, inputs, options.device, console, self.stop, options.threads
         )
@@ -249,6 +251,22 @@ class Run:
         pretrained = [work_folder(folder, i, s.kind) / "model" for i, s in enumerate(recipe.stages) if s.pretrains]
         told = read_record(folder).get("tracked") == self.journal.address() and self.journal.has_store()
         return Teachers(final, general or (pretrained[-1] if pretrained else None), frozenset({0} if told else ()))
+
+    def _make_vectors(self) -> TextVectors:
+        """Of the teacher, a recipe that makes it run first; else of the model that is compressed."""
+        if self.options.dry_run and any(teacher_recipe(self.recipe, row) for row in self.recipe.taught_by):
+            raise UserError(
+                "the pool cannot be read by a teacher that does not exist yet", where="--pool-by vectors",
+                do="name the teacher's folder with --teacher, or remove --dry-run",
+            )  # fmt: skip
+        folder = (self.teachers().task if self.recipe.taught_by else None) or self.sources.given_model()
+        if folder is None:
+            raise UserError(
+                "there is no model whose vectors could be compared", where="--pool-by vectors",
+                do="add --teacher FOLDER, or use --pool-by words",
+            )  # fmt: skip
+        stop = lambda: self.contexts.stop_if_requested("the pool was read")  # noqa: E731
+        return make_text_vectors(folder, self.options.device, self.console.progress, stop)
 
     def teacher_folder(self) -> Path:
         """Where this run works when its model is to teach another: one folder for all runs that make an equal model."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import compress
 from compress.data.reading.corpus import Corpus
+from compress.data.reading.pool import TextVectors
 from compress.data.tables.table import Table
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
@@ -21,13 +22,16 @@ from compress.tracking.view import DEFAULT_QUALITY
 
 
 class Sources:
-    """The labelled data and the corpus of a recipe. say: prints a note about them.
+    """The labelled data and the corpus of a recipe. say: prints a note about them.  vectors: makes what passages of a
+    pool are compared by where the recipe asks for vectors.
 
     opened_table, opened_corpus: what was opened so far; None: nothing.
     """
 
-    def __init__(self, selection: Selection, say: Callable[[str], None]) -> None:
-        self.selection, self.say = selection, say
+    def __init__(
+        self, selection: Selection, say: Callable[[str], None], vectors: Callable[[], TextVectors] | None = None
+    ) -> None:
+        self.selection, self.say, self.vectors = selection, say, vectors
         self.opened_table: Table | None = None
         self.opened_corpus: Corpus | None = None
 
@@ -35,7 +39,7 @@ class Sources:
     def table(self) -> Table:
         """The labelled data, opened on first use. Raises UserError."""
         if self.opened_table is None:
-            self.opened_table = open_table_of(self.selection.recipe, self._labels_of())
+            self.opened_table = open_table_of(self.selection.recipe, self._labels_of(), vectors=self.vectors)
             self._note(self.opened_table.notes)
         return self.opened_table
 

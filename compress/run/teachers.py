@@ -17,8 +17,8 @@ from compress.recipe.library import names as recipe_names
 from compress.stages.shared.stage import ModelShape, read_shape
 
 STUDENTS = (
-    "unlabelled_split", "labelled_rows", "unlabelled", "unlabelled_rows", "pool", "pool_rows", "teacher_columns",
-    "teacher_values", "teacher_noise", "allow_overlap",
+    "unlabelled_split", "labelled_rows", "unlabelled", "unlabelled_rows", "pool", "pool_rows", "pool_by",
+    "teacher_columns", "teacher_values", "teacher_noise", "allow_overlap",
 )  # fmt: skip
 """Keys of `data` that say what a student is trained on; a teacher recipe is trained on all labelled rows."""
 

@@ -15,6 +15,7 @@ from compress import registry
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, Stopped, UserError
+from compress.predict.text_vectors import make_text_vectors
 from compress.recipe import load_recipe
 from compress.run.selection import Selection
 from compress.run.sources import Sources
@@ -63,7 +64,9 @@ def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: Stop
         recipe = load_recipe(order["recipe"])
         spec = registry.stage_spec(order["spec"]["kind"]).model_validate(order["spec"])
         console = Console(quiet=True, json=True)
-        sources = Sources(Selection.of(recipe, None, options.chain), console.note)
+        folder, device = order["context"]["teacher"] or order["context"]["model"], order["context"]["device"]
+        vectors = None if folder is None else lambda: make_text_vectors(folder, device)
+        sources = Sources(Selection.of(recipe, None, options.chain), console.note, vectors)
         context = StageContext(
             recipe=recipe, table=lambda: sources.table, corpus=lambda: sources.corpus, **order["context"]
         )

@@ -72,7 +72,7 @@ class TrainingContext:
     say: Callable[[str], None] = _log.info
     """Takes a line for people."""
     clock: Callable[[], float] = time.perf_counter
-    """Seconds, by which `threads` "auto" compares."""
+    """Seconds, by which `threads` "auto" compares, and steps are timed for a time limit."""
     team: Team | None = None
     """The processes that train together; None: this one alone."""
 

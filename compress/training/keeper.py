@@ -34,6 +34,8 @@ class Keeper:
         self.requested_threads: int | Literal["auto"] | None = None
         self.chosen_threads: int | None = None
         """What `auto` chose when the run began."""
+        self.chosen_steps: int | None = None
+        """How many steps fit into the time limit, by what was timed when the run began."""
         self._last: tuple[Path, tuple[int, int]] | None = None
         self._misses = 0
         self._unsaved_best: dict[str, Tensor] | None = None
@@ -105,6 +107,7 @@ class Keeper:
         self.state.restore(saved.tensors(), saved.record["state"])
         self._last = saved.path, self._moment()
         self._adopt_threads(saved.record)
+        self.chosen_steps = saved.record.get("chosen_steps")
         moved = _differences(saved.record["environment"], self.environment)
         if not moved:
             return []
@@ -131,6 +134,8 @@ class Keeper:
         record = {"state": self.state.counters(), "identity": self.identity, "environment": self.environment}
         if self.chosen_threads is not None:
             record["chosen_threads"] = self.chosen_threads
+        if self.chosen_steps is not None:
+            record["chosen_steps"] = self.chosen_steps
         path = self.checkpoints.save(self.state.step, self.state.tensors(), record)
         self._last, self._misses = (path, self._moment()), 0
 
@@ -165,6 +170,7 @@ class NullMonitor:
 
     last: Path | None = None
     chosen_threads: int | None = None
+    chosen_steps: int | None = None
 
     def __init__(self, state: TrainState) -> None:
         self.state = state

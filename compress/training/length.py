@@ -124,7 +124,12 @@ def is_validation_due(step: int, validated: int, length: Length) -> bool:
     """Whether the model is validated after `step`. validated: the step of the validation before, 0 for none."""
     if length.every is not None:
         return step % length.every == 0
-    return step >= max(validated, 0) + max(length.first, max(validated, 0) // GROWTH)
+    return step >= find_next_validation(max(validated, 0), length)
+
+
+def find_next_validation(validated: int, length: Length) -> int:
+    """The step of the validation after the one at step `validated`, 0 for none, where they grow apart."""
+    return validated + max(length.first, validated // GROWTH)
 
 
 UNFINISHED_SHARE = 0.75

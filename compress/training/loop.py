@@ -12,9 +12,11 @@ A run that is stopped or killed anywhere and resumed ends with the same bits as 
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Literal, NoReturn, cast
 
 import torch
@@ -34,6 +36,13 @@ from compress.training.ranks import ONE_COUNT, require_one_process
 from compress.training.schedule import learning_rate, open_ended_rate, total_steps
 from compress.training.state import TrainState, load_model, model_tensors
 from compress.training.threads import ThreadChoice, choose_threads, format_threads, preserve_threads
+from compress.training.time_limit import (
+    count_steps_in_time,
+    count_validations,
+    format_minutes,
+    limit_length,
+    time_steps,
+)
 
 # What of the plan may change between a run and its continuation without changing the weights; precision and threads are
 # a part of the environment instead, since `auto` says different things on different machines.
@@ -69,6 +78,9 @@ class _Run:
             torch.set_num_threads(self.threads)
         elif self.threads == "auto":
             require_one_process("auto", "training.threads", ONE_COUNT)
+        if plan.minutes is not None:
+            require_one_process("a time limit", "training.minutes", "set steps or epochs")
+        self.timed_out = False
         self.state = TrainState(self.module, Optimizer(self.module, plan), self.device)
         self.meter = Meter(self.state, plan.max_bad_steps)
         self.keeper = self._keeper()
@@ -96,6 +108,7 @@ class _Run:
         self.epoch_steps = self.source.steps(self.state.epoch)
         self.module.train()
         self._set_threads()
+        self._limit_time()
         while True:
             self._boundary()
             if self.state.step >= self.total:
@@ -148,9 +161,54 @@ class _Run:
             self.context.log.params({"training.threads": choice.threads})
 
     def _choose_threads(self) -> ThreadChoice:
-        """Time a few steps, and put everything back as it was: the run is that of the number that is chosen."""
+        """Time a few steps with one thread and with all."""
         if self.device.type != "cpu":
             return ThreadChoice(torch.get_num_threads(), "they are compared on the CPU only")
+        stop = self.context.stop
+        with self._rehearse() as make_step:
+            return choose_threads(make_step, self.total, self.context.clock, stopped=lambda: bool(stop.requested))
+
+    def _limit_time(self) -> None:
+        """No more steps than the time limit allows: those of the checkpoint of a run that goes on; of one that begins,
+        what a few timed steps say."""
+        minutes, steps = self.plan.minutes, self.keeper.chosen_steps
+        if minutes is None:
+            return
+        if steps is None:
+            assert isinstance(self.keeper, Keeper)
+            steps = self._count_steps_in_time(60 * minutes)
+            self.keeper.chosen_steps = steps
+        self.timed_out = steps < self.total
+        if self.timed_out:
+            self.context.say(
+                f"time limit of {format_minutes(minutes)}: at most {steps:,} of up to {self.total:,} steps"
+            )
+            self.context.log.params({"training.steps_in_time": steps})
+        if self.length is not None:
+            self.length = limit_length(self.length, steps)
+            self._find_end()
+        else:
+            self.total = min(self.total, steps)
+            self.end = End(self.total, self.total, stopped=False)
+
+    def _count_steps_in_time(self, limit: float) -> int:
+        """limit: seconds. Raises UserError where no step fits."""
+        stop, clock, epoch_steps = self.context.stop, self._clock, self.source.steps(0)
+        validate = None if self.context.validate is None else self._ask_validation
+        with self._rehearse() as make_step:
+            times = time_steps(make_step, validate, limit, clock, stopped=lambda: bool(stop.requested))
+        validations = functools.partial(count_validations, self.plan, self.length, epoch_steps)
+        return count_steps_in_time(times, limit, self.total, validations)
+
+    def _clock(self) -> float:
+        """Seconds, when all steps so far are computed."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return self.context.clock()
+
+    @contextmanager
+    def _rehearse(self) -> Iterator[Callable[[int], None]]:
+        """Gives what makes a step on the batch of a number, and puts everything back as it was afterwards."""
         weights = {name: tensor.clone() for name, tensor in model_tensors(self.module).items()}
 
         def make_step(number: int) -> None:
@@ -160,12 +218,10 @@ class _Run:
             with memory.report_out_of_memory(batches, self.device):
                 self._descend(batches, self._rate())
 
-        stop = self.context.stop
         with rng.preserve_generators(self.device):
-            choice = choose_threads(make_step, self.total, self.context.clock, stopped=lambda: bool(stop.requested))
+            yield make_step
         load_model(self.module, weights)
         self.state.optimizer.forget()
-        return choice
 
     # --- a step ---
 
@@ -281,6 +337,9 @@ class _Run:
         self.total = self.end.total
 
     def _told_end(self) -> str:
+        if self.timed_out and not self.end.stopped:
+            assert self.plan.minutes is not None
+            return f"trained {self.state.step:,} steps: as many as fit into {format_minutes(self.plan.minutes)}"
         if self.length is None or self.length.is_fixed:
             return ""
         if self.end.stopped:

@@ -42,10 +42,15 @@ def test_no_teacher_folder_is_needed(classifier: Model, splits: Any) -> None:
 def test_a_model_for_the_layers_and_columns_that_teach(classifier: Model, splits: Any) -> None:
     data, more = said_by_a_teacher(splits)
     result = compress.distill(
-        classifier, data, unlabelled=more, teacher_column=["p_negative", "p_positive"], student=2, control=False,
-        training=SHORT, **HOW,
+        classifier, data, unlabelled=more * 2, teacher_column=["p_negative", "p_positive"], student=2, control=False,
+        min_confidence=0.9, disagreement="student", stop="agreement", allow_overlap=True, training=SHORT, **HOW,
     )  # fmt: skip
-    assert {model["role"] for model in result.to_dict()["models"]} == {"teacher", "student"}
+    models = {model["role"]: model["values"] for model in result.to_dict()["models"]}
+    assert set(models) == {"teacher", "student"}
+    rows = {name.removeprefix("rows/"): n for name, n in models["student"].items() if name.startswith("rows/")}
+    assert (rows["held_out"], rows["teacher_labelled"], rows["removed_agreeing"]) == (12, 58, 58)
+    assert rows["removed_unsure"] == 0, "the columns are sure of all rows"
+    assert 0 <= result.to_dict()["stages"]["0-distill"]["text_agreement"] <= 1
 
 
 def test_what_needs_a_model_is_rejected(classifier: Model, splits: Any) -> None:

@@ -72,8 +72,14 @@ def test_a_split_of_the_data_is_used_by_default_and_overlap_may_stay(
 
 def test_recovery_training_uses_it(classifier: Model, splits: Any, learned: list[TaskData]) -> None:
     how = {name: value for name, value in HOW.items() if name != "student"}
-    compress.prune_layers(classifier, splits, keep=2, criterion="uniform", unlabelled=MORE, training=SHORT, **how)
-    assert max(len(data.train) for data in learned) > len(splits["train"])
+    Path("pool.txt").write_text("".join(f"he told us the {what} was {how}\n" for what in "abc" for how in "de"))
+    compress.prune_layers(
+        classifier, splits, keep=2, criterion="uniform", unlabelled=MORE, pool="pool.txt", pool_rows=4,
+        pool_by="vectors", training=SHORT, **how,
+    )  # fmt: skip
+    texts = [text for data in learned for rows in data.rows[1:] for text in rows.texts]
+    assert sum(text in MORE for text in texts) > 0
+    assert sum("he told us" in text for text in texts) >= 4
 
 
 def test_text_that_nobody_reads_is_an_error(classifier: Model, splits: Any) -> None:
@@ -90,11 +96,14 @@ def test_all_of_it_is_in_the_test_split(classifier: Model, splits: Any) -> None:
         compress.distill(classifier, splits, unlabelled=text, training=SHORT, **HOW)
 
 
-def test_text_of_another_script_is_warned_of(
+def test_text_of_another_script_and_less_than_requested_are_warned_of(
     classifier: Model, splits: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compress.distill(classifier, splits, unlabelled=["фильм был хороший"] * 20, training=SHORT, control=False, **HOW)
-    warned = [line for line in capsys.readouterr().err.splitlines() if "unknown to the tokenizer" in line]
+    text = ["фильм был хороший"] * 20
+    compress.distill(classifier, splits, unlabelled=text, unlabelled_rows=1000, training=SHORT, control=False, **HOW)
+    told = capsys.readouterr().err
+    assert "only 20 of the 1,000 unlabelled rows requested are there" in told
+    warned = [line for line in told.splitlines() if "unknown to the tokenizer" in line]
     assert len(warned) == 1
     assert "same language?" in warned[0]
 

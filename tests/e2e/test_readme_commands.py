@@ -19,9 +19,11 @@ COMMANDS = [line.partition(" #")[0].strip() for line in BLOCK.replace("\\\n", " 
 
 @pytest.mark.thorough
 def test_they_work_one_after_the_other(own_model: Path, compress: Cli) -> None:
-    assert len(COMMANDS) >= 4
+    assert len(COMMANDS) >= 3
+    assert "--unlabelled TEXT" in COMMANDS[0]
+    Path("more.txt").write_text("she said the film was very good\nnobody said the meal was bad\n")
     for line in COMMANDS:
-        words = shlex.split(line.replace("FOLDER", "mine").replace("DATA", "data"))
+        words = shlex.split(line.replace("FOLDER", "mine").replace("DATA", "data").replace("TEXT", "more.txt"))
         assert words[0] == "compress"
         done = compress(*words[1:])
         assert done.code == 0, f"{line}\n{done.err}"

@@ -95,7 +95,7 @@ def test_the_best_is_selected_only_at_the_end_of_a_whole_run() -> None:
 def test_data_are_opened_once_and_their_notes_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     opened, said = [], []
     table = SimpleNamespace(notes=("two rows are left out",), fingerprint="abc")
-    monkeypatch.setattr(sources_of_a_run, "open_table_of", lambda *_: opened.append(1) or table)
+    monkeypatch.setattr(sources_of_a_run, "open_table_of", lambda *_, **__: opened.append(1) or table)
     sources = Sources(selection(stages=[{"kind": "finetune", "training": TRAINING}], teacher=None), said.append)
     assert "data" not in sources.fingerprints(), "nothing is opened by asking"
     sources.open()

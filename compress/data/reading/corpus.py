@@ -45,6 +45,12 @@ class Corpus:
         for part, _ in self.splits[split].slices():
             yield from part
 
+    def list_texts(self) -> Iterator[str]:
+        """The documents of all splits, each once."""
+        for split, rows in self.splits.items():
+            if split == "train" or rows is not self.splits["train"]:
+                yield from self.texts(split)
+
 
 def open_corpus(
     name: str, *, text_column: str | None = None, split: str | None = None, seed: int = 0, limit: int | None = None
@@ -162,7 +168,8 @@ def _documents(frame: Frame, column: str, where: str, notes: list[str]) -> Rows:
 
 
 def _with_validation(splits: dict[str, Rows], seed: int, name: str, notes: list[str]) -> dict[str, Rows]:
-    if len(splits["train"]) < splitting.SMALLEST:
+    train = splits["train"]
+    if len(train) < splitting.SMALLEST or len(np.unique(splitting.keys(train, seed))) < 2:
         notes.append("too few documents for a validation split: the train text is used instead")
         return {**splits, "validation": splits["train"]}
     parts = splitting.split_rows(splits["train"], {"train": 0.95, "validation": 0.05}, seed, name)

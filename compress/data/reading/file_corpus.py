@@ -69,6 +69,11 @@ class FileCorpus(Corpus):
             return select_split(texts, split)
         return islice(texts, HELD_OUT) if split == "validation" else texts
 
+    def list_texts(self) -> Iterator[str]:
+        """The documents of all splits, each once."""
+        found = (text for paths in self.files.values() for path in paths for text in documents(path, self.column))
+        return (text for text in islice(found, self.limit) if text and not text.isspace())
+
 
 def select_split(texts: Iterator[str], split: str) -> Iterator[str]:
     """The validation documents among `texts`, or all others. Equal texts stay together, but for the last held out."""

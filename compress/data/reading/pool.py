@@ -1,28 +1,36 @@
 """Rows for a task out of a large text: the passages that are nearest to its training rows, read in one stream.
 
 A passage is scored by its nearest training row: the cosine of their words, weighted by how rare each is (TF-IDF with
-binary counts, hashed). Self-training on text chosen this way: SentAugment (Du et al., arXiv 2010.02194).
+binary counts, hashed), or of the vectors that a model gives them. Self-training on text chosen by vectors: SentAugment
+(Du et al., arXiv 2010.02194).
 """
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import json
 import logging
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from compress.contracts import Watch, unwatched
 from compress.data.reading import file_corpus
 from compress.data.tables.table import Rows, format_count
 from compress.data.task import Task
 from compress.data.text.baselines import words_of
 from compress.errors import ExitCode, UserError
+from compress.storage import atomic, safe
+from compress.storage.cache import cache_folder
 
 _log = logging.getLogger("compress.data")
 
@@ -41,15 +49,32 @@ SHARE = 4
 """How many times the even share of the rows may be nearest to one training row."""
 NEAR = 0.8
 """Share of common words (Jaccard) from which on a passage counts as a copy of a validation or test row."""
+FORMAT = "pool-1"
+"""Part of the names of selections that are kept: raised when the same text would give another one."""
+MOST_BYTES = 1 << 30  # of a kept selection
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 
 @dataclass(frozen=True)
+class TextVectors:
+    """A model that passages are compared by. embed: texts → (N, D) float32.  mark: what its vectors depend on, by which
+    a selection is found again.  watch: shows how many passages were read.  stop: raises Stopped where a signal asked.
+    """
+
+    embed: Callable[[Sequence[str]], np.ndarray]
+    mark: Sequence[object]
+    watch: Watch = unwatched
+    stop: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
 class PoolRequest:
-    """name: of the text, as a corpus is named.  rows: how many to take; None: by the number of training rows."""
+    """name: of the text, as a corpus is named.  rows: how many to take; None: by the number of training rows.
+    vectors: makes the model that passages are compared by; None: by their words."""
 
     name: str
     rows: int | None = None
+    vectors: Callable[[], TextVectors] | None = None
 
 
 def count_default_rows(train: int) -> int:
@@ -79,23 +104,25 @@ def select_rows(
     shortest, longest = int(np.quantile(lengths, 0.25)), math.ceil(LONGER * float(np.quantile(lengths, 0.95)))
 
     def read() -> Iterator[str]:
-        for split in ("train", "validation"):  # what a corpus holds out is text like the rest
-            for document in corpus.texts(split):
-                yield from cut_passages(document, shortest, longest)
+        for document in corpus.list_texts():  # what a corpus holds out is text like the rest
+            yield from cut_passages(document, shortest, longest)
 
-    chosen = _Nearest(train, wanted)
-    seen = chosen.read(read())
-    found = chosen.in_order()
+    if request.vectors is None:
+        chosen = _Nearest(train, wanted, _WordRanking())
+        seen, found = chosen.read(read()), chosen.in_order()
+    else:
+        seen, found = _load_or_rank(request.vectors(), train, wanted, corpus.fingerprint, read)
     measured = [text for split in ("validation", "test") if split in splits for text in _texts(splits[split])]
     copies = _find_copies([text for _, text in found], measured)
     known = {_folded(text) for text in train}
     kept = [text for (_, text), copy in zip(found, copies, strict=True) if not copy and _folded(text) not in known]
     taken = kept[:wanted]
     if not taken:
-        raise UserError("no passage is like the training rows", where=f"--pool {request.name}", do="use other text")
+        what = "all passages are copies of labelled rows" if found else "no passage is like the training rows"
+        raise UserError(what, where=f"--pool {request.name}", do="use other text")
     notes.append(
         f"pool: {len(taken):,} of {format_count(seen, 'passage')} of {request.name} are taken, the nearest to the "
-        "training rows"
+        f"training rows by {'words' if request.vectors is None else 'vectors of the teacher'}"
     )
     if copies.any():
         notes.append(
@@ -146,12 +173,104 @@ def _push(heap: list[Entry], entry: Entry, room: int) -> Entry | None:
     return heapq.heappushpop(heap, entry)
 
 
+class _Ranking(Protocol):
+    """How alike passages and training rows are."""
+
+    def learn(self, queries: Sequence[str], first: Sequence[str]) -> None:
+        """Called once. queries: the training rows.  first: the first passages."""
+        ...
+
+    def find_nearest(self, part: Sequence[str]) -> Iterator[tuple[int, int, float]]:
+        """(place in `part`, training row, similarity) of each passage that is at all like a training row."""
+        ...
+
+
+class _WordRanking:
+    """By the words that they have in common, each weighted by how rare it is."""
+
+    def learn(self, queries: Sequence[str], first: Sequence[str]) -> None:
+        self.weights = _count_rarity([*queries, *first])
+        self.matrix = self._vectors(queries).T.tocsr()
+
+    def find_nearest(self, part: Sequence[str]) -> Iterator[tuple[int, int, float]]:
+        scores = (self._vectors(part) @ self.matrix).tocsr()
+        for i in range(len(part)):
+            start, end = scores.indptr[i], scores.indptr[i + 1]
+            if start < end:
+                best = start + int(scores.data[start:end].argmax())
+                yield i, int(scores.indices[best]), float(scores.data[best])
+
+    def _vectors(self, texts: Sequence[str]):
+        """(N, HASHED) sparse, rows of length 1."""
+        matrix = _features(texts)
+        matrix.data = self.weights[matrix.indices]
+        lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel())
+        matrix.data /= np.repeat(np.maximum(lengths, 1e-12), np.diff(matrix.indptr))
+        return matrix
+
+
+class _VectorRanking:
+    """By the cosine of their vectors, from the point between the training rows and the text: what all vectors of a
+    model have in common says nothing, and what tells the training rows from the text says much."""
+
+    def __init__(self, vectors: TextVectors) -> None:
+        self.vectors = vectors
+
+    def learn(self, queries: Sequence[str], first: Sequence[str]) -> None:
+        ours = self.vectors.embed(queries)
+        self.center = (ours.mean(0) + self.vectors.embed(first[:AT_ONCE] or queries).mean(0)) / 2
+        self.matrix = self._normalize(ours).T
+
+    def find_nearest(self, part: Sequence[str]) -> Iterator[tuple[int, int, float]]:
+        self.vectors.stop()
+        scores = self._normalize(self.vectors.embed(part)) @ self.matrix
+        best = scores.argmax(1)
+        yield from zip(range(len(part)), best.tolist(), scores.max(1).tolist(), strict=True)
+
+    def _normalize(self, vectors: np.ndarray) -> np.ndarray:
+        centered = vectors - self.center
+        return centered / np.maximum(np.linalg.norm(centered, axis=1, keepdims=True), 1e-12)
+
+
+def _load_or_rank(
+    vectors: TextVectors, train: Sequence[str], wanted: int, fingerprint: str, read: Callable[[], Iterator[str]]
+) -> tuple[int, list[tuple[float, str]]]:
+    """(how many passages there are, the nearest in order). A model takes long to read a large text: what was selected
+    is kept on the disk, for a run that goes on and for other seeds."""
+    told = json.dumps([FORMAT, fingerprint, wanted, QUERIES, SHARE, COUNTED, *map(str, vectors.mark)])
+    digest = hashlib.sha256(told.encode())
+    for text in train:
+        digest.update(json.dumps(text).encode())
+    file = cache_folder() / "pool" / f"{digest.hexdigest()[:32]}.json"
+    kept = _read_selection(file)
+    if kept is not None:
+        return kept
+    chosen = _Nearest(train, wanted, _VectorRanking(vectors))
+    with vectors.watch("pool: passages compared", None, "passages") as progress:
+        seen, found = chosen.read(read(), progress.update), chosen.in_order()
+    atomic.write_json(file, {"seen": seen, "passages": found})
+    return seen, found
+
+
+def _read_selection(file: Path) -> tuple[int, list[tuple[float, str]]] | None:
+    """What was kept; None where there is nothing, or nothing that can be used."""
+    if not file.is_file():
+        return None
+    try:
+        held = safe.read_json(file, MOST_BYTES)
+        return int(held["seen"]), [(float(score), str(text)) for score, text in held["passages"]]
+    except (UserError, KeyError, TypeError, ValueError):
+        _log.warning("%s is damaged and will be rebuilt", file)
+        return None
+
+
 class _Nearest:
     """The best passages for each training row, so many that one row alone cannot fill the pool."""
 
-    def __init__(self, train: Sequence[str], rows: int) -> None:
+    def __init__(self, train: Sequence[str], rows: int, ranking: _Ranking) -> None:
         places = np.unique(np.linspace(0, len(train) - 1, min(QUERIES, len(train))).astype(np.int64))
         self.queries: list[str] = [train[int(place)] for place in places]
+        self.ranking = ranking
         # More are held than are taken: some turn out to be copies.
         self.room = max(4, math.ceil(SHARE * rows / len(self.queries)))
         self.rows = rows
@@ -159,20 +278,16 @@ class _Nearest:
         self.beyond: list[Entry] = []
         self.held: set[int] = set()
 
-    def read(self, passages: Iterator[str]) -> int:
-        """Read all passages; returns how many there were."""
+    def read(self, passages: Iterator[str], told: Callable[[int], None] = lambda _: None) -> int:
+        """Read all passages; returns how many there were. told: how many so far."""
         first = list(islice(passages, COUNTED))
-        self.weights = _count_rarity([*self.queries, *first])
-        matrix = self._vectors(self.queries).T.tocsr()
+        self.ranking.learn(self.queries, first)
         seen = 0
         for part in _parts(first, passages):
-            scores = (self._vectors(part) @ matrix).tocsr()
-            for i, text in enumerate(part):
-                start, end = scores.indptr[i], scores.indptr[i + 1]
-                if start < end:
-                    best = start + int(scores.data[start:end].argmax())
-                    self._offer(int(scores.indices[best]), float(scores.data[best]), seen + i, text)
+            for i, query, score in self.ranking.find_nearest(part):
+                self._offer(query, score, seen + i, part[i])
             seen += len(part)
+            told(seen)
         return seen
 
     def in_order(self) -> list[tuple[float, str]]:
@@ -192,14 +307,6 @@ class _Nearest:
             lost = _push(heap, lost, room)
         if lost is not None:
             self.held.discard(zlib.crc32(_folded(lost[2]).encode()))
-
-    def _vectors(self, texts: Sequence[str]):
-        """(N, HASHED) sparse, rows of length 1."""
-        matrix = _features(texts)
-        matrix.data = self.weights[matrix.indices]
-        lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel())
-        matrix.data /= np.repeat(np.maximum(lengths, 1e-12), np.diff(matrix.indptr))
-        return matrix
 
 
 def _parts(first: Sequence[str], rest: Iterator[str]) -> Iterator[list[str]]:

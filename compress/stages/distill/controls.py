@@ -34,12 +34,13 @@ def list_controls(spec: Spec, context: StageContext, steps: int) -> dict[str, Sp
 def _label_stage(spec: Spec, steps: int) -> Spec:
     """The same student on hard labels alone."""
     hard = registry.schema("compress.objectives", "hard_labels").model_validate({"kind": "hard_labels"})
-    plan = spec.training
+    plan = spec.training.model_copy(update={"minutes": None})  # the student's steps, however long they take
     if plan.is_automatic:  # in the same schedule as the student
         plan = plan.model_copy(update={"min_steps": steps, "max_steps": steps})
     else:
         plan = plan.model_copy(update={"steps": steps, "epochs": None})
     changes = {"objectives": (hard,), "use_unlabelled": False, "control": False, "training": plan, "cache": None}
+    changes |= {"row_filter": None, "stop": "validation"}  # of rows that it does not read
     changes["checks"] = "off"  # findings were reported when the student was trained
     if spec.augmentation is not None and not spec.augmentation.keep_labels:
         changes["augmentation"] = None  # its rows have no labels

@@ -173,9 +173,9 @@ def _diagnosed(
     )
     module.train(was)
     prepared.diagnosis = Diagnosis(start, source, context)
-    if start.theirs is not None and start.answers:
+    if start.theirs is not None and start.answers and spec.stop == "validation":
         prepared.watched = {**prepared.watched, probe.score: "max"}
-    elif not start.answers:  # what is trained shows in no answer
+    elif not start.answers and spec.stop == "validation":  # what is trained shows in no answer
         prepared.watched = {**prepared.watched, "probe_loss": "min"}
     prepared.diagnosis.examine()
     return prepared

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from compress.errors import UserError
-from compress.stages.shared.flags import RECOVERY, Flag, Keys, Table
+from compress.stages.shared.flags import RECOVERY, Flag, Keys, Table, share
+
+MOST_ROWS = 10**12
 
 
 def _checkpoint(model: str, flag: str) -> Keys:
@@ -32,6 +34,15 @@ def _numbers(text: str, flag: str, given: str) -> list[int]:
         do = "separate them with commas, e.g. 0,2,4"
         raise UserError("not a list of whole numbers", where=f"{flag} {given}", do=do)
     return [int(part) for part in parts]
+
+
+def _balance(text: str, flag: str) -> int | str:
+    """`even`, or a number of rows. Raises UserError."""
+    if text == "even":
+        return text
+    if not (text.isdecimal() and text.isascii() and 0 < int(text) <= MOST_ROWS):
+        raise UserError("not a number of rows", where=f"{flag} {text}", do="give even, or a number such as 5000")
+    return int(text)
 
 
 TABLE = Table(
@@ -63,6 +74,27 @@ TABLE = Table(
         Flag(
             "--augment-copies", "augmentation.copies", "Copies of each text with --augment (default: 5).", kind="int",
             low=1, high=100,
+        ),
+        Flag(
+            "--min-confidence", "row_filter.min_confidence", "Leave out rows without labels on which the teacher's "
+            "largest probability is below P.", kind="float", metavar="P", convert=share,
+        ),
+        Flag(
+            "--max-confidence", "row_filter.max_confidence", "Leave out rows without labels on which it is above P, "
+            "such as 0.999.", kind="float", metavar="P", convert=share,
+        ),
+        Flag(
+            "--balance", "row_filter.balance", "Maximum number of rows without labels of each class that the teacher "
+            "predicts, or even for the even share.", metavar="N|even", convert=_balance,
+        ),
+        Flag(
+            "--disagreement", "row_filter.disagreement", "Keep the rows without labels on which the teacher disagrees "
+            "most with: student (as initialized), teachers (several) or a model folder.", metavar="MODEL",
+        ),
+        Flag(
+            "--stop", "stop", "What ends training and selects the best weights: the validation metric, or the "
+            "agreement with the teacher on held-out text without labels.", "training",
+            choices=("validation", "agreement"),
         ),
         Flag(
             "--plan-data", "", "Print the training rows that each source would add, with examples; train nothing.",

@@ -82,7 +82,7 @@ class Probe(ABC):
 
 
 class TaskProbe(Probe):
-    """Evenly spaced validation rows, encoded as in training."""
+    """Evenly spaced validation rows, or those of `held`, encoded as in training."""
 
     trained_by = ("logits",)
 
@@ -95,10 +95,13 @@ class TaskProbe(Probe):
         device: str,
         rows: int = ROWS,
         carried: Carried | None = None,
+        held: Rows | None = None,
     ) -> None:
         super().__init__(precision, device)
-        held = table.split("validation")
-        self.kind = "training" if held is table.splits.get("train") else "validation"
+        self.kind = "held-out"
+        if held is None:
+            held = table.split("validation")
+            self.kind = "training" if held is table.splits.get("train") else "validation"
         self.rows: Rows = held.take(np.unique(np.linspace(0, len(held) - 1, min(rows, len(held))).astype(np.int64)))
         self.task, self.names = task_of(table.task, table.settings), list(table.label_names)
         self.examples = self.task.encode(tokenizer, self.rows, max_length=max_length)

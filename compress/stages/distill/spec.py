@@ -13,8 +13,12 @@ from compress.encoder.config.schemes import QuantizationSpec
 from compress.errors import describe, nearest
 from compress.registry import RowOf, build
 from compress.stages.distill.augmentation_spec import AugmentationSpec
+from compress.stages.distill.row_filter_spec import RowFilterSpec
 from compress.stages.distill.student_spec import StudentSpec
 from compress.stages.distill.tying_spec import ProximitySpec, ShrinkSpec
+
+NEWER = {"control_start": "both", "row_filter": None, "stop": "validation"}
+"""Keys that came later than many a hash → their defaults."""
 
 
 class CacheSpec(Frozen):
@@ -78,6 +82,12 @@ class Spec(StageSpec):
     the task."""
     augmentation: AugmentationSpec | None = None
     """Data augmentation: also train on copies of the training texts with replaced words."""
+    row_filter: RowFilterSpec | None = None
+    """Row filter: leave out rows that only the teacher labels, by its confidence, by class, or by disagreement."""
+    stop: Literal["validation", "agreement"] = "validation"
+    """What ends a training without `epochs` and `steps`, and selects the best weights. validation: the metric on the
+    labelled validation rows.  agreement: the agreement with the teacher on text without labels, a tenth of which (at
+    most 2,000 rows) is held out for it: for data with few validation labels."""
     noise: NoiseSpec | None = None
     """Typo noise in the training texts, different in every epoch. Student, teacher and control read the same noisy
     text, so that tokens and layers can be compared; held-out text stays clean."""
@@ -105,8 +115,8 @@ class Spec(StageSpec):
 
     @model_serializer(mode="wrap")
     def _without_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """`control_start` is newer than many a recipe: hashes of those with its default stay as they were."""
-        return {k: v for k, v in handler(self).items() if k != "control_start" or v != "both"}
+        """These keys are newer than many a recipe: hashes of those with their defaults stay as they were."""
+        return {k: v for k, v in handler(self).items() if k not in NEWER or v != NEWER[k]}
 
     def makes_forms(self) -> tuple[Form, ...]:
         return () if self.quantize is None else ("quantized",)
@@ -124,6 +134,7 @@ class Spec(StageSpec):
 
     def checkpoints(self) -> tuple[str, ...]:
         named = (self.checkpoint(), getattr(self.augmentation, "model", None))
+        named += () if self.row_filter is None else (self.row_filter.names_model(),)
         return tuple(name for name in named if name is not None)
 
     def reads_unlabelled(self) -> bool:
@@ -174,7 +185,8 @@ class Spec(StageSpec):
     def _level(self) -> Spec:
         corpus = self.level == "general"
         wrong = [name for name in ("control", "use_unlabelled") if corpus and getattr(self, name)]
-        wrong += ["augmentation"] if corpus and self.augmentation is not None else []
+        wrong += [name for name in ("augmentation", "row_filter") if corpus and getattr(self, name) is not None]
+        wrong += ["stop"] if corpus and self.stop != "validation" else []
         wrong += ["masking"] if not corpus and self.masking is not None else []
         if wrong:
             raise ValueError(

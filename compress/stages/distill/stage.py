@@ -12,6 +12,7 @@ from torch import nn
 
 from compress import registry
 from compress.contracts import Batch, BatchSource, Objective, Teacher, TrainingPlan
+from compress.data.batches.examples import Examples
 from compress.data.batches.paired import PairedBatches
 from compress.data.batches.ragged import Ragged
 from compress.data.tables.table import Table
@@ -36,6 +37,8 @@ from compress.stages.distill.diagnosis import diagnose_corpus, diagnose_task
 from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.teacher_facts import ask_about_labels, compare_with_labels
+from compress.stages.distill.text_agreement import TextAgreement
+from compress.stages.distill.text_rows import Models, choose_text_rows
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows, check_comparable
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
@@ -80,6 +83,9 @@ class Stage:
             return None
         check_length(block.max_length, donor.positions, where=where)
         self._check_augmentation(general)
+        compared = None if self.spec.row_filter is None else self.spec.row_filter.names_model()
+        if compared is not None:
+            read_shape(resolve(compared))
         if self.spec.student is not None:
             made = initialization.plan_shape(self.spec.student, donor)
         elif start is None:
@@ -129,7 +135,8 @@ class Stage:
             born += f", quantized by {s.quantize.scheme or 'rules'}"
         what = "corpus" if s.level == "general" else "task"
         c = self.context
-        length = describe_plan(t) if s.level == "general" else describe_task_plan(t, c, self._parent())
+        by = "agreement with the teacher on held-out text" if s.stop == "agreement" else None
+        length = describe_plan(t) if s.level == "general" else describe_task_plan(t, c, self._parent(), metric=by)
         return [f"distil on the {what}: {born}; loss {losses}; {length}{more}"]
 
     def _parent(self) -> Path | None:
@@ -238,15 +245,32 @@ class Stage:
             more = augment_rows(spec.augmentation, table, c, source_of_words)
             parents |= {} if source_of_words is None else {"words of the augmentation": source_of_words}
         reader = begun.donor if alien or teacher is None else teacher
+        labelled, length = len(table.split("train")), task_max_length(c.recipe)
+        fingerprint = COLUMNS
+        if folder is not None and not by_columns:
+            fingerprint = modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint
+        plain = functools.cache(lambda precision: self._together(cast(LoadedModel, teacher), precision))
+
+        quiet = dataclasses.replace(c, say=lambda _: None)
+
+        def make_student(train: Examples, at: StageContext = c) -> Model:
+            sample = lambda: initialization.first_rows(train, labelled, at)  # noqa: E731
+            return initialization.initialize_student(begun, at, "task", sample)
+
+        text = choose_text_rows(
+            spec, table, c, more,
+            Models(
+                None if by_columns else teacher, lambda: plain(c.precision), fingerprint,
+                lambda: make_student(TaskData.encode(table, reader, quiet).train, quiet), reader,
+            ),
+            uses_text=self._uses_unlabelled(table),
+        )  # fmt: skip
         data = TaskData.encode(
-            table, reader, c, plan=spec.training, unlabelled=self._uses_unlabelled(table), augmented=more,
+            table, reader, c, plan=spec.training, unlabelled=text.unlabelled, augmented=text.augmented,
             noise=spec.noise,
         )  # fmt: skip
         source = data.source(spec.training, c.seed)
-        labelled = len(table.split("train"))
-        student = initialization.initialize_student(
-            begun, c, "task", lambda: initialization.first_rows(data.train, labelled, c)
-        )
+        student = make_student(data.train)
         student = add_quantizers(
             student, spec, c, lambda: sample_batches(data.train, labelled, self._calibration_rows(), c)
         )
@@ -260,20 +284,23 @@ class Stage:
             source = PairedBatches(source, paired)
         if teacher is None or by_columns:
             assert data.taught is not None
-            fingerprint, asked = COLUMNS, None
+            asked = None
             taught = TeacherSetup(ColumnTeacher(data.taught, data.train) if spec.asks_teacher() else None)
             said = compare_with_labels(data.taught, data.train, labelled)
         else:
-            assert folder is not None
-            fingerprint = modelfolder.fingerprint(folder) if c.ensemble is None else c.ensemble.fingerprint
-            live = functools.cache(lambda precision: self._task_teacher(teacher, precision, aligned=both is not None))
-            length = task_max_length(c.recipe)
+            live = functools.cache(lambda precision: AlignedTeacher(plain(precision)) if both else plain(precision))
             taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
             asked = taught.teacher if spec.cache is None else live(c.precision)
             said = {}
             if asked is not None and both is None and spec.checks != "off":
                 said = ask_about_labels(asked, data.train, labelled, c)
         tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
+        counts = {**data.count_rows(table), **text.figures}
+        validate, select, watched = task_validation(data, table, c), task_choice(table), WATCHED
+        if text.held_out is not None:
+            carried = None if both is None else both.build_teacher_batches
+            alike = TextAgreement(table, text.held_out, reader, c, asked, carried)
+            validate, select, watched = alike.add_to(validate), alike.select, alike.watched
         prepared = PreparedStage(
             finish=lambda: StageOutput(
                 tying.finish_student(), begun.tokenizer_files, self._noted(folder_meta(c, parents, table), student)
@@ -282,9 +309,9 @@ class Stage:
             opening=taught.opening,
             source=source,
             plan=self._plan(source, student, tying),
-            validate=tying.wrap_validation(task_validation(data, table, c)),
-            select=task_choice(table),
-            watched=WATCHED,
+            validate=tying.wrap_validation(validate),
+            select=select,
+            watched=watched,
             identity={
                 "data": table.fingerprint,
                 "tokenizer": data.vocabulary_sha,
@@ -292,8 +319,8 @@ class Stage:
             },
             params=self._params(student)
             | ({} if c.ensemble is None else {"teachers": c.ensemble.sentence()})
-            | {f"rows.{name}": count for name, count in data.count_rows(table).items()},
-            rows={**data.count_rows(table), **said},
+            | {f"rows.{name}": count for name, count in counts.items()},
+            rows={**counts, **said},
             closing=tying.report_distances,
         )
         return diagnose_task(
@@ -309,15 +336,8 @@ class Stage:
             return "unlabelled" in table.splits and self.spec.asks_teacher()
         return wanted
 
-    def _task_teacher(self, teacher: LoadedModel, precision: Precision, aligned: bool) -> Teacher:
-        """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead.
-
-        aligned: it reads batches of its own beside the student's.
-        """
-        made = self._together(teacher, precision)
-        return AlignedTeacher(made) if aligned else made
-
     def _together(self, teacher: LoadedModel, precision: Precision) -> Teacher:
+        """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead."""
         ensemble = self.context.ensemble
         lead = prepare_teacher(teacher.model, precision)
         if ensemble is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Given = Mapping[str, Any]
 """Flags by name, such as `residual_rank` → their values; None: not given."""
 Group = Literal["input", "method", "training", "output", "other"]
-Kind = Literal["text", "int", "float", "switch", "ms", "amount", "folder", "model"]
+Kind = Literal["text", "int", "float", "switch", "ms", "duration", "amount", "folder", "model"]
 
 
 class Keys(dict[str, Any]):
@@ -31,7 +31,7 @@ class Flag:
     """One flag.
 
     path: the key of the stage that it sets, dotted; empty: the table's `edits`, or the command, reads it.
-    kind: what is typed; amount: 12M, 1.5G or 50%.  low, high: bounds of an int.
+    kind: what is typed; amount: 12M, 1.5G or 50%; duration: 90s, 10m or 2h, seconds.  low, high: bounds of an int.
     convert: the value, and the flag's name for messages → the value in the recipe, or `Keys`. Raises UserError.
     constant: what a switch writes.  family: flags that say the same thing in several ways; see `Family`.
     within: only stages that have the block of the path are changed, of any kind; False: the block is made.
@@ -89,6 +89,8 @@ class Flag:
         """What an error in the recipe blames."""
         if self.kind == "switch":
             return self.name
+        if self.kind == "duration":
+            return f"{self.name} {value:g}s"
         return f"{self.name} {value:g}" if isinstance(value, float) else f"{self.name} {value}"
 
 
@@ -155,6 +157,8 @@ TRAINING = (
          "Passes over the training data. Default: the recipe's length, else until validation stops improving.",
          "training", "float", "N"),
     Flag("--steps", "", "Optimizer steps of each stage that trains. Default: as for --epochs.", "training", "int", "N"),
+    Flag("--time", "", "Time limit of each stage's training, such as 10m: as many steps as fit (default: none).",
+         "training", "duration"),
     Flag("--learning-rate", "", "Peak learning rate. Default: the recipe's, else by the hidden size.", "training",
          "float", "RATE", alias="--lr"),
     Flag("--batch-size", "", "Sequences per optimizer step.", "training", "int", "N"),
@@ -166,7 +170,13 @@ TEMPERATURE = Flag(
 )  # fmt: skip
 RECOVERY = (*TRAINING, TEMPERATURE)
 """Flags of every command that distils, or whose recovery training does."""
-TRAINING_KEYS = {"epochs": "epochs", "steps": "steps", "learning_rate": "learning_rate", "batch_size": "batch_rows"}
+TRAINING_KEYS = {
+    "epochs": "epochs",
+    "steps": "steps",
+    "time": "minutes",
+    "learning_rate": "learning_rate",
+    "batch_size": "batch_rows",
+}
 """Flag of `TRAINING` → its key in a `training:` block."""
 NO_RECOVER = Flag("--no-recover", "", "Skip recovery training: convert and measure only.", "training", "switch")
 
@@ -283,6 +293,7 @@ def training_edits(table: Table, name: str, rows: Sequence[Mapping[str, Any]], g
         if key is None:
             yield from _temperature(name, stages, value, origin)
             continue
+        value = value / 60 if flag.kind == "duration" else value
         for place in stages:
             if key in ("epochs", "steps"):
                 yield Edit(f"stages.{place}.training.{'steps' if key == 'epochs' else 'epochs'}", None, origin)

@@ -24,7 +24,7 @@ from compress.data.batches.examples import Examples, join
 from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.places import is_generated
-from compress.data.reading.pool import PoolRequest
+from compress.data.reading.pool import PoolRequest, TextVectors
 from compress.data.reading.sources import open_table
 from compress.data.reading.teacher_columns import TeacherColumns
 from compress.data.tables import groups
@@ -49,6 +49,7 @@ from compress.training.length import choose_length, fixed_length
 from compress.training.precision import autocast
 from compress.training.rate import choose_rate
 from compress.training.schedule import total_steps
+from compress.training.time_limit import format_minutes
 
 _log = logging.getLogger("compress.stages")
 
@@ -63,6 +64,8 @@ FINDINGS = "findings.json"
 """What was found while a stage was trained, in its folder: a table as MLflow shows it."""
 LABELLED, TAUGHT = "labelled", "teacher_labelled"
 """Training rows that have a label of their own, and those that only the teacher labels."""
+HELD_OUT = "held_out"
+"""Rows without labels that are not trained on: they tell when to stop."""
 TEACHER_RIGHT, TEACHER_CONFIDENT, TEACHER_NOISE = "teacher_right", "teacher_confident", "teacher_contradicts"
 """Of the labelled training rows, shares: the teacher gives their label; its probability for any label is above 95 %;
 both above 95 % and another label, which is how many labels are wrong at least."""
@@ -266,14 +269,17 @@ def settle_plan(
     return plan
 
 
-def describe_task_plan(plan: TrainingPlan, context: StageContext, model: Path | None, factor: float = 1.0) -> str:
+def describe_task_plan(
+    plan: TrainingPlan, context: StageContext, model: Path | None, factor: float = 1.0, metric: str | None = None
+) -> str:
     """Length, batch size and learning rate of a training on the labelled rows, for people, as far as they are known.
-    model: the folder whose encoder is trained, None while there is none.  factor: of a learning rate by its size."""
+    model: the folder whose encoder is trained, None while there is none.  factor: of a learning rate by its size.
+    metric: what ends the training, where it is not the task's metric on the validation rows."""
     table = context.opened()
     hidden = None if model is None else modelfolder.inspect(model).config.hidden
     if table is None:
         return describe_plan(plan, hidden, factor=factor)
-    metric = f"validation {task_choice(table)[0]}"
+    metric = metric or f"validation {task_choice(table)[0]}"
     return describe_plan(plan, hidden, len(table.split("train")), metric, factor=factor)
 
 
@@ -289,6 +295,7 @@ def describe_plan(
         length = f"until {metric} stops rising" if metric else "until validation stops improving"
         if rows is not None:
             length += f" ({choose_length(plan, max(1, math.ceil(rows / plan.batch_rows)))})"
+    length += "" if plan.minutes is None else f", at most {format_minutes(plan.minutes)}"
     return f"{length}, {plan.batch_rows} rows a step, learning rate {told}"
 
 
@@ -311,10 +318,12 @@ def open_table_of(
     *,
     bare: bool = False,
     measured: str | None = None,
+    vectors: Callable[[], TextVectors] | None = None,
 ) -> Table:
     """The recipe's labelled data. model: one whose answers it is for: the table takes the order of its labels.
     others: columns that rows are told apart by.  bare: there may be no labels.  measured: a split that is enough where
-    there is no train split."""
+    there is no train split.  vectors: makes what passages of a pool are compared by where the recipe asks for
+    vectors."""
     d = recipe.data
     if d is None:
         raise UserError(f"recipe {recipe.name} names no data", where="data", do="add --data")
@@ -340,7 +349,7 @@ def open_table_of(
         limit=d.limit,
         labelled_rows=d.labelled_rows,
         unlabelled=d.unlabelled,
-        pool=None if d.pool is None else PoolRequest(d.pool, d.pool_rows),
+        pool=None if d.pool is None else _request_pool(d.pool, d.pool_rows, d.pool_by == "vectors", vectors),
         teacher=None
         if d.teacher_columns is None
         else TeacherColumns(tuple(d.teacher_columns), d.teacher_values or "auto", d.teacher_noise or 0.0),
@@ -349,6 +358,16 @@ def open_table_of(
         bare=bare,
         measured=measured,
     )
+
+
+def _request_pool(
+    name: str, rows: int | None, by_vectors: bool, vectors: Callable[[], TextVectors] | None
+) -> PoolRequest:
+    if by_vectors and vectors is None:
+        raise UserError(
+            "there is no model whose vectors could be compared", where="--pool-by vectors", do="use --pool-by words"
+        )
+    return PoolRequest(name, rows, vectors if by_vectors else None)
 
 
 def _judged_by(model: FolderInfo | None) -> dict[str, Any]:
@@ -400,14 +419,14 @@ class TaskData:
         context: StageContext,
         *,
         plan: TrainingPlan | None = None,
-        unlabelled: bool = False,
+        unlabelled: Rows | None = None,
         augmented: Rows | None = None,
         noise: NoiseSpec | None = None,
     ) -> TaskData:
-        """plan: of the training, which says how many rows validate it.  augmented: more rows to learn from.
+        """plan: of the training, which says how many rows validate it.  unlabelled, augmented: more rows to learn from.
         noise: of all texts but the validation's, anew for each epoch.
 
-        Raises UserError when the lengths or the tokenizer do not fit the model, or there are no unlabelled rows.
+        Raises UserError when the lengths or the tokenizer do not fit the model.
         """
         where = str(loaded.path)
         tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=where)
@@ -415,13 +434,12 @@ class TaskData:
         length = task_max_length(context.recipe)
         check_length(length, loaded.config.max_positions, where="data.max_length")
         task = task_of(table.task, table.settings)
-        sources = [table.split("train"), *([_unlabelled_rows(table, context)] if unlabelled else [])]
-        sources += [] if augmented is None else [augmented]
-        found = [_encode(task, tokenizer, rows, length) for rows in sources]
+        sources = [table.split("train"), *(rows for rows in (unlabelled, augmented) if rows is not None)]
+        found = [encode_with_columns(task, tokenizer, rows, length) for rows in sources]
         parts = [part for part, _ in found]
         said = [values for _, values in found if values is not None]
         taught = concatenate(said) if len(said) == len(found) else None
-        if unlabelled:
+        if unlabelled is not None:
             _warn_of_unknown_tokens(tokenizer, parts[0], parts[1])
         train = join(*parts)
         if train.cut:
@@ -457,7 +475,9 @@ class TaskData:
         return EachEpoch(made, self.train.fingerprint)
 
 
-def _encode(task: Task, tokenizer: Tokenizer, rows: Rows, length: int) -> tuple[Examples, np.ndarray | None]:
+def encode_with_columns(
+    task: Task, tokenizer: Tokenizer, rows: Rows, length: int
+) -> tuple[Examples, np.ndarray | None]:
     """Rows with what teacher columns say of them, in the order of the rows or tokens."""
     if rows.taught is None:
         return task.encode(tokenizer, rows, max_length=length), None
@@ -467,13 +487,27 @@ def _encode(task: Task, tokenizer: Tokenizer, rows: Rows, length: int) -> tuple[
     return replace(part, numbers=rows.numbers[part.numbers]), taught
 
 
-def _unlabelled_rows(table: Table, context: StageContext) -> Rows:
-    """The rows without labels, but for those whose text is in a split that the student is measured on, and no more
-    than the recipe asks for."""
+def find_unlabelled_rows(table: Table, context: StageContext) -> Rows:
+    """The rows without labels, but for those whose text is in a split that the student is measured on. Raises UserError
+    where there are none."""
     rows, data = table.split("unlabelled"), context.recipe.data
     assert data is not None
-    rows = rows if data.allow_overlap else _without_overlap(rows, table, context)
+    return rows if data.allow_overlap else _without_overlap(rows, table, context)
+
+
+def warn_of_few_rows(count: int, context: StageContext) -> None:
+    """Warn where there are fewer unlabelled rows than the recipe asks for."""
+    data = context.recipe.data
+    if data is not None and data.unlabelled_rows is not None and count < data.unlabelled_rows:
+        _log.warning("only %s of the %s unlabelled rows requested are there", f"{count:,}", f"{data.unlabelled_rows:,}")
+
+
+def draw_unlabelled_rows(rows: Rows, context: StageContext) -> Rows:
+    """No more of them than the recipe asks for, drawn at random."""
+    data = context.recipe.data
+    assert data is not None
     if data.unlabelled_rows is None or data.unlabelled_rows >= len(rows):
+        warn_of_few_rows(len(rows), context)
         return rows
     drawn = np.random.default_rng(context.recipe.seed).choice(len(rows), data.unlabelled_rows, replace=False)
     context.say(f"{data.unlabelled_rows:,} of {format_count(len(rows), 'unlabelled row')} are used")
