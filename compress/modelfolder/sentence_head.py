@@ -107,7 +107,7 @@ def head_files(model: Model, meta: FolderMeta, given: Mapping[str, bytes]) -> di
         made = tuple(Dense(d["weight"], d.get("bias"), s.tanh) for d, s in zip(denses, shapes.denses, strict=True))
         pooling, lowercase = "cls" if shapes.pooling == "first" else "mean", bool(meta.task_settings.get("lowercase"))
         parts = SentenceParts(pooling, made, shapes.normalize, meta.max_length, lowercase)
-        return part_files(parts, model.config.hidden) | dict(given)
+        return part_files(parts, model.config.hidden) | _prompt_file(meta.task_settings) | dict(given)
     files = dict(given)
     for path, tensors in zip(_named(json.loads(given[MODULES])), denses, strict=True):
         name = f"{path}/model.safetensors"
@@ -115,6 +115,18 @@ def head_files(model: Model, meta: FolderMeta, given: Mapping[str, bytes]) -> di
         if not _are_equal(load(files[name]), ours):
             files[name] = b"".join(encode(ours, {"format": "pt"})[1])
     return files
+
+
+def _prompt_file(settings: Mapping[str, Any]) -> dict[str, bytes]:
+    """What sentence-transformers reads prompts and the similarity from; the inverse of `_read_settings`."""
+    keys = {"default": "prompt", "query": "query_prompt", "document": "document_prompt"}
+    prompts = {name: settings[key] for name, key in keys.items() if settings.get(key)}
+    values = {
+        "prompts": prompts,
+        "default_prompt_name": "default" if "default" in prompts else None,
+        "similarity_fn_name": settings.get("similarity", "cosine"),
+    }
+    return {PROMPTS: (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()}
 
 
 def _head_of(parts: SentenceParts, hidden: int) -> HeadConfig:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from compress import registry
 from compress.console import Console
 from compress.contracts import CONTROL, StageResult, StageSpec, TrainingPlan
 from compress.data.text.tokenizer_files import complete
@@ -20,7 +19,6 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta
 from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
-from compress.modelfolder.sentence_head import EMBEDDING
 from compress.modelfolder.sentence_pooling import MODULES
 from compress.run import cache, chain
 from compress.run.contexts import Contexts
@@ -200,7 +198,6 @@ class Stages:
     def _prepared(self, spec: StageSpec, context: StageContext) -> PreparedStage:
         """The stage, prepared. Raises UserError for what does not fit, also for modules of sentence-transformers that
         its model could not have."""
-        _require_embeds(spec, context)
         _sentence_files(spec, context)
         prepared = self.contexts.prepare(spec, context)
         _sentence_files(spec, context, prepared.params.get("student.hidden"))
@@ -334,21 +331,6 @@ def _parent(spec: StageSpec, context: StageContext) -> Path | None:
         return None if named is None else resolve(named)
     teacher = context.general_teacher if getattr(spec, "level", None) == "general" else context.teacher
     return context.model or teacher if start == "input" else teacher
-
-
-def _require_embeds(spec: StageSpec, context: StageContext) -> None:
-    """Raise UserError for a model of sentence embeddings in a stage that would do something else with it."""
-    folder = _parent(spec, context)
-    if spec.embeds or not spec.compresses or folder is None:
-        return
-    heads = modelfolder.inspect(folder).heads
-    if "task" in heads and heads["task"].kind == EMBEDDING:
-        able = sorted(k for k in registry.stages() if registry.stage_spec(k).embeds)
-        raise UserError(
-            f"{spec.kind} does not support models of sentence embeddings", where=str(folder),
-            why=f"supported: {', '.join(able)}", do="to compress the encoder alone, remove modules.json from a copy of "
-            "the folder, and fine-tune it for a task",
-        )  # fmt: skip
 
 
 def _sentence_files(

@@ -141,3 +141,17 @@ def test_bad_input(collection):
         similarity_rank_correlation(documents[:2], documents[:2])
     with pytest.raises(ValueError, match="10 most similar of 10"):
         neighbour_overlap(documents[:10], documents[:10])
+
+
+def test_equal_to_trec_eval(collection):
+    """pytrec_eval, where it is installed: BEIR reports what it computes."""
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    queries, documents, relevant = collection
+    found, scores = search(queries, documents, 100)
+    ours = rank_metrics(found, relevant)
+    judged = {str(q): {f"{d:04d}": int(g) for d, g in graded.items()} for q, graded in enumerate(relevant)}
+    run = {str(q): {f"{d:04d}": float(s) for d, s in zip(found[q], scores[q], strict=True)} for q in range(len(found))}
+    names = {"ndcg@10": "ndcg_cut_10", **{f"recall@{k}": f"recall_{k}" for k in (1, 10, 100)}}
+    theirs = pytrec_eval.RelevanceEvaluator(judged, {"ndcg_cut.10", "recall.1,10,100"}).evaluate(run)
+    for name, key in names.items():
+        assert ours[name] == pytest.approx([theirs[str(q)][key] for q in range(len(found))], abs=1e-9)

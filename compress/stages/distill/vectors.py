@@ -23,7 +23,7 @@ def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Sp
             raise UserError(
                 f"objective {name} reads the logits of classes, and the model gives vectors",
                 where="objectives",
-                do=f"use {_OWN}, as in recipe embed-distil; of a recipe that cuts a model, --no-recover leaves them out",
+                do=f"use {_OWN}, as in recipe embed-distil; to only cut a model, add --no-recover",
             )  # fmt: skip
         raise UserError(
             f"objective {name} compares sentence embeddings, and the model answers a task", where="objectives",

@@ -198,20 +198,23 @@ class Diagnosis(Protocol):
 @dataclass(frozen=True)
 class ModelShape:
     """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown.
-    masked_lm: whether it can tell hidden pieces.  config: its whole shape, None while it is unknown."""
+    masked_lm: whether it can tell hidden pieces.  config: its whole shape, None while it is unknown.  embeds: whether
+    its task is the vector of a text."""
 
     depth: int
     positions: int
     vocabulary: str | None = None
     masked_lm: bool = True
     config: EncoderConfig | None = None
+    embeds: bool = False
 
 
 def read_shape(folder: Path) -> ModelShape:
     """The outline of a model that is there."""
     info = modelfolder.inspect(folder)
     digest = modelfolder.vocabulary_digest(folder)
-    return ModelShape(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config)
+    embeds = stock_heads(info.heads) != dict(info.heads)
+    return ModelShape(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config, embeds)
 
 
 class Stage(Protocol):
