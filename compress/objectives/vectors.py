@@ -1,4 +1,4 @@
-"""The teacher's vectors of texts."""
+"""The teacher's text embeddings."""
 
 from __future__ import annotations
 
