@@ -21,7 +21,7 @@ from compress.encoder.infer.prepare import prepare
 from compress.errors import UserError
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.family import QUANTIZED, choose
+from compress.modelfolder.family import QUANTIZED, choose, stock_heads
 from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import model_name, resolve
@@ -147,7 +147,8 @@ def _stock_checked(
         except ImportError:
             console.note("transformers is not installed: its outputs were not compared")
             return kind, None
-        check = compare(model_answer(loaded.model, choose_head(loaded, None)), answer, batches, what)
+        head = "task" if "task" in stock_heads(loaded.heads) else None
+        check = compare(model_answer(loaded.model, head), answer, batches, what)
     check.require(str(kind), str(loaded.path))
     console.result(check.sentence())
     return kind, vars(check)

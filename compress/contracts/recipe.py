@@ -73,6 +73,9 @@ class StageSpec(Frozen):
     """Whether it is taught: by the recipe's teacher, or by another model of the chain. The others read a teacher only
     in place of a model that they are not given."""
 
+    embeds: ClassVar[bool] = False
+    """Whether it works on a model whose task is the vector of a text."""
+
     reads_teacher: ClassVar[bool] = False
     """Whether its result depends on the teacher even where it is given a model."""
 

@@ -118,7 +118,9 @@ class Task(ABC):
     metrics: what it is scored by, the usual main one first; of some kinds it depends on the labels: `list_metrics`.
     metric: the one that a person chose to decide; None: the usual one.
     settings: what a model of this kind must know, beside its labels, to answer as it was trained; the keywords of the
-    constructor.  asked_as: what its answers call the first text.  example: what follows `compress predict MODEL`.
+    constructor.  label_free: any text is its data, and a model with its head always does this task.  scores_of: of
+    such a task, the kinds of data whose labels it is scored by.  asked_as: what its answers call the first text.
+    example: what follows `compress predict MODEL`.
     """
 
     kind: ClassVar[str]
@@ -131,6 +133,8 @@ class Task(ABC):
     metrics: ClassVar[tuple[str, ...]]
     metric: str | None = None
     settings: ClassVar[tuple[str, ...]] = ()
+    label_free: ClassVar[bool] = False
+    scores_of: ClassVar[tuple[str, ...]] = ()
     asked_as: ClassVar[str] = "text"
     example: ClassVar[str] = '"some text"'
 
@@ -155,6 +159,13 @@ class Task(ABC):
         return dict(asked)
 
     # --- reading ----------------------------------------------------------------------------------------------
+
+    def metric_of(self, rows: Rows) -> str | None:
+        """The metric that decides on such rows, where that depends on what they hold; None: it does not."""
+        return None
+
+    def check_columns(self, frame: Frame, roles: Mapping[str, str], where: str) -> None:  # noqa: B027 - most kinds
+        """Raise UserError for columns that this kind would misread."""
 
     @abstractmethod
     def claims(self, frame: Frame, asked: RequestedColumns) -> int:
@@ -270,6 +281,12 @@ class Task(ABC):
     @abstractmethod
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """The head's output for labelled rows beside their labels."""
+
+    def score_against(
+        self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
+    ) -> ScoredAnswers:
+        """As `score`; of rows without labels, by the parent's outputs `theirs`, where a kind can be scored by them."""
+        return self.score(ours, label_names, examples, rows)
 
     @abstractmethod
     def compare(

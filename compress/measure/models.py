@@ -233,11 +233,16 @@ def measure(
             predictor.answer_in_order_of(predictors[0].label_names)
     require_same_labels(subjects, predictors)
     answered = [_answer(s, p, rows, max_length, say, watch) for s, p in zip(subjects, predictors, strict=True)]
+    reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
+    if predictors[0].task.label_free and reference is not None:
+        parent = answered[reference]
+        answered = [
+            a if a is parent else _scored_against(p, a, parent, rows) for p, a in zip(predictors, answered, strict=True)
+        ]
     encoded = [a.examples for a in answered]
     metric = predictors[0].task.choose_metrics(predictors[0].label_names)[0]
     say("timing " + ", ".join(s.name for s in subjects))
     costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost, watch)
-    reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
     apart = groups(predictors[0].task, rows, predictors[0].label_names, sliced)
     compared: list[Members] = []
     if group_column is not None:
@@ -340,9 +345,15 @@ def _answer(
     return _Answered(examples, logits, predictor.task.score(logits, predictor.label_names, examples, rows))
 
 
+def _scored_against(predictor: Predictor, ours: _Answered, parent: _Answered, rows: Rows) -> _Answered:
+    """Rows without labels are scored by the parent's answers."""
+    task, names = predictor.task, predictor.label_names
+    return replace(ours, scored=task.score_against(ours.logits, parent.logits, names, ours.examples, rows))
+
+
 def _compare(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Rows) -> Fidelity:
     """How alike two models answer; nothing where their tokenizers cut the rows differently."""
-    if ours.logits.shape != theirs.logits.shape:
+    if len(ours.logits) != len(theirs.logits):
         return Fidelity(len(rows), {})
     return predictor.task.compare(ours.logits, theirs.logits, predictor.label_names, ours.examples, rows)
 

@@ -182,6 +182,11 @@ def _guessed(values: Mapping[str, Any], tensors: Iterable[str]) -> Family | None
     return None
 
 
+def stock_heads(heads: Mapping[str, HeadConfig]) -> dict[str, HeadConfig]:
+    """The heads that a stock class may have. How a text becomes a vector is in files beside it."""
+    return {name: head for name, head in heads.items() if head.kind != "embedding"}
+
+
 def choose(
     config: EncoderConfig, heads: Mapping[str, HeadConfig], preferred: str | None = None
 ) -> tuple[Family, dict[str, str]]:
@@ -191,6 +196,7 @@ def choose(
     is nearest, whose config.json then tells other programs what they need of an ONNX file. That matrices are quantized
     is no objection: a class computes with the floats behind them.
     """
+    heads = stock_heads(heads)
     objections: dict[str, str] = {}
     stock = [name for name in load_families() if name != NATIVE]
     for name in sorted(stock, key=lambda n: (n != preferred, load_families()[n].alias)):

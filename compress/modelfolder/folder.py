@@ -23,10 +23,12 @@ from compress.encoder.modules.masks import require_pattern
 from compress.encoder.modules.model import Model
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder import meta, private, vocabulary, weights
+from compress.modelfolder.family import stock_heads
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.meta import DataNote, FolderMeta, Parent, RecipeNote
 from compress.modelfolder.open import CONFIG, OpenedFolder, file_digest, open_folder
 from compress.modelfolder.save import annotate, duplicate, save_model
+from compress.modelfolder.sentence_pooling import MODULES, read_parts
 from compress.storage import safe
 
 __all__ = [
@@ -128,11 +130,12 @@ def load_model(
         config = dataclasses.replace(config, pooler=False, quantization=rounded)
         notes.append("the checkpoint's pooler was removed: no head uses it")
     notes += [f"new '{name}' head, initialized from seed {seed}" for name in fresh]
-    left = [name for name in opened.description.heads if name not in kept and name not in fresh]
+    left = [name for name in stock_heads(opened.description.heads) if name not in kept and name not in fresh]
     notes += [f"the checkpoint's '{name}' head was removed" for name in left]
     described = opened.description
-    if opened.family.adapt_encoder(described.encoder, described.heads) == described.encoder:  # else its own file says
-        config = opened.family.adapt_encoder(config, heads)
+    adapt, stored = opened.family.adapt_encoder, stock_heads(described.heads)
+    if adapt(described.encoder, stored) == described.encoder:  # else its own file says
+        config = adapt(config, stock_heads(heads))
     model = _build(config, heads, weights.read(opened.description, opened.stored), fresh, seed)
     require_pattern(model, str(opened.path))
     meta = opened.meta if "task" in kept else opened.meta.model_copy(update={"label_names": ()})
@@ -229,6 +232,8 @@ def _require(opened: OpenedFolder, names: Collection[str]) -> None:
         if name not in HEAD_NAMES.values():
             raise UserError(f"unknown head '{name}'", do=did_you_mean(name, HEAD_NAMES.values()))
         if name not in heads:
+            if name == "task" and (opened.path / MODULES).is_file():
+                read_parts(opened.path, opened.description.encoder.hidden)  # raises for what it cannot read
             raise UserError(
                 f"the model has no '{name}' head",
                 where=str(opened.path),

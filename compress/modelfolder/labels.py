@@ -23,7 +23,9 @@ SPAN_NAMES = ("start", "end")
 
 
 def names_of(head: HeadConfig, values: Mapping[str, Any], where: str) -> list[str]:
-    """The names of a task head's answers by a config. Raises as `read_names`."""
+    """The names of a task head's answers by a config; none of an embedding. Raises as `read_names`."""
+    if head.kind == "embedding":
+        return []
     return list(SPAN_NAMES) if head.kind == "question_answering" else read_names(values, head.labels, where)
 
 

@@ -17,7 +17,7 @@ from compress.encoder.config.sparsity import SPARSITY, with_values
 from compress.encoder.modules.model import Model
 from compress.errors import UserError, nearest, printable
 from compress.modelfolder import family as families
-from compress.modelfolder import labels, meta, private, vocabulary, weights
+from compress.modelfolder import labels, meta, private, sentence_head, vocabulary, weights
 from compress.modelfolder.family import Description, Family
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.language import read_language, read_license
@@ -84,7 +84,9 @@ def open_folder(path: Path, *, verify: bool = True) -> OpenedFolder:
         if own is not None:
             with _said_of(own.where):
                 description = with_own(description, private.complete_config(description.encoder, own))
-    notes = told + weights.check(description, stored, str(files[0]))
+    description, held, unread = sentence_head.with_embedding(description, path)
+    stored |= held
+    notes = told + unread + weights.check(description, stored, str(files[0]))
     if "auto_map" in values:
         notes.append("config.json refers to custom code (auto_map), which was not run")
     found = meta.read(path)
@@ -175,7 +177,9 @@ def _with_labels(found: FolderMeta, fields: Fields, family: Family, description:
         names: tuple[str, ...] = ()
     else:
         names = tuple(labels.names_of(task, fields.values, fields.where))
-        if found.label_names and found.label_names != names:
+        if task.kind == sentence_head.EMBEDDING:
+            found = sentence_head.embedding_meta(found, Path(fields.where).parent, description.encoder.hidden)
+        elif found.label_names and found.label_names != names:
             ours, theirs = (printable(", ".join(n), 80) for n in (found.label_names, names))
             raise UserError(
                 f"{CONFIG} and {meta.FILE} have different labels",

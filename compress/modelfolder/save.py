@@ -19,9 +19,10 @@ from compress.modelfolder import card as cards
 from compress.modelfolder import family as families
 from compress.modelfolder import labels, private, tokenizer_config, vocabulary, weights
 from compress.modelfolder import meta as metas
-from compress.modelfolder.family import NATIVE, OLDER, Family
+from compress.modelfolder.family import NATIVE, OLDER, Family, stock_heads
 from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.open import CONFIG, open_folder
+from compress.modelfolder.sentence_head import EMBEDDING, head_files
 from compress.storage import atomic, safe
 from compress.storage.trees import link_or_copy
 
@@ -66,13 +67,15 @@ def save_model(
     family, objections = families.choose(model.config, model.head_configs, meta.family or None)
     meta = _completed(meta, model, family, tokenizer_files, str(target))
     values = _config_values(model, family, meta, state)
-    own = private.values_of(model.config, model.head_configs, fits=not objections)
+    own = private.values_of(model.config, stock_heads(model.head_configs), fits=not objections)
     meta = meta.model_copy(update={"format_version": metas.PRIVATE_VERSION if own else metas.FORMAT_VERSION})
     files = _tensor_files(model, state, None if objections else family)
     tokens = vocabulary.tokens(tokenizer_files, str(target))
     longest, positions = reads or meta.max_length, model.config.max_positions
     tokenizer_files = tokenizer_config.as_written(tokenizer_files, tokens, longest, positions, str(target))
     given = {**tokenizer_files, **(beside or {})}
+    if EMBEDDING in {head.kind for head in model.head_configs.values()}:
+        given = head_files(model, meta, given)
     facts = _facts(target.name, model, values, objections, given)
     tensors = [tensor for held in files.values() for tensor in held.values()]
     contents = {id(data): len(data) for data in given.values()}
@@ -137,9 +140,12 @@ def duplicate(source: Path, target: Path) -> None:
 def _tensor_files(model: Model, state: Mapping[str, Tensor], family: Family | None) -> dict[str, dict[str, Tensor]]:
     """File → stored name → tensor: what a stock class of `family` knows in its file under its names, the rest in ours
     under ours; None: everything. A file without a tensor is left out."""
-    names = {} if family is None else family.names(model.config, model.head_configs)
-    fused = {} if family is None else family.list_fused_tensors(model.config, model.head_configs)
-    split = {} if family is None else family.list_split_tensors(model.config, model.head_configs)
+    heads = stock_heads(model.head_configs)
+    names = {} if family is None else family.names(model.config, heads)
+    fused = {} if family is None else family.list_fused_tensors(model.config, heads)
+    split = {} if family is None else family.list_split_tensors(model.config, heads)
+    if heads != model.head_configs:  # the tensors of an embedding lie in files of its modules
+        state = {name: tensor for name, tensor in state.items() if not name.startswith("heads.task.")}
     known = {*names, *split, *(ours for parts in fused.values() for ours in parts)}
     stock = {names[ours]: tensor for ours, tensor in state.items() if ours in names}
     stock |= {theirs: torch.cat([state[name] for name in ours]) for theirs, ours in fused.items()}
@@ -209,7 +215,7 @@ def _completed(
 
 
 def _label_names(meta: FolderMeta, task: HeadConfig | None, where: str) -> tuple[str, ...]:
-    if task is None:
+    if task is None or task.kind == EMBEDDING:
         return ()
     if task.kind == "question_answering":
         return labels.SPAN_NAMES
@@ -222,9 +228,10 @@ def _label_names(meta: FolderMeta, task: HeadConfig | None, where: str) -> tuple
 
 
 def _config_values(model: Model, family: Family, meta: FolderMeta, state: Mapping[str, Tensor]) -> dict[str, Any]:
-    values = family.config_values(model.config, model.head_configs)
+    heads = stock_heads(model.head_configs)
+    values = family.config_values(model.config, heads)
     values["dtype"] = _DTYPES[next(iter(state.values())).dtype]
-    task = model.head_configs.get("task")
+    task = heads.get("task")
     return values if task is None else values | labels.write_names(meta.label_names, task.problem)
 
 
@@ -259,7 +266,8 @@ def _check_written(temp: Path, model: Model, files: Mapping[str, Mapping[str, Te
         for name, tensor in tensors.items():
             _must(torch.equal(written[name], tensor.cpu()), f"{name} differs after reading it back")
     described = opened.description
-    _must(described.parameters == set(model.state_dict()), "config.json describes different tensors")
+    beside = set() if "task" in model.head_configs else {n for n in described.parameters if n.startswith("heads.task.")}
+    _must(described.parameters - beside == set(model.state_dict()), "config.json describes different tensors")
     _must(
         described.encoder.quantization == model.config.quantization, "config.json describes different quantized modules"
     )

@@ -58,7 +58,7 @@ class SentenceParts:
     """From a text's last hidden states to its vector: pooled, through each Dense, and to length 1 where `normalize`.
 
     max_length: of a text in tokens; None: what the encoder holds.  lowercase: texts are lower-cased first.  prompt:
-    what is put before each text.
+    what is put before each text.  pools_prompt: whether the tokens of prompts are pooled.
     """
 
     pooling: Pooling = "mean"
@@ -67,6 +67,7 @@ class SentenceParts:
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""
+    pools_prompt: bool = True
 
     def __call__(self, pooled: Tensor) -> Tensor:
         """(N, hidden) pooled states → (N, width)."""
@@ -126,7 +127,7 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
             "a default prompt that is left out of the pooling is not supported", where=str(listed),
             why="include_prompt is false", do=f"set default_prompt_name to null in {PROMPTS}",
         )  # fmt: skip
-    return SentenceParts(pooling, tuple(denses), normalize, read_max_length(folder), lowercase, prompt)
+    return SentenceParts(pooling, tuple(denses), normalize, read_max_length(folder), lowercase, prompt, whole)
 
 
 def read_prompt(folder: Path) -> str:

@@ -1,6 +1,8 @@
 """Names that an exported file is used by: of its inputs, of its dynamic dimensions, and in its metadata."""
 
 IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
+VECTOR = "sentence_embedding"
+"""The output of an embedding, as sentence-transformers calls it."""
 BATCH, LENGTH = "batch", "length"
 INT8_PRODUCTS = "compress.int8_products"
 """Metadata key: on which processors the file's integer products are exact."""

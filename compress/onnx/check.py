@@ -14,7 +14,7 @@ from compress.encoder.integers.fake_quantized import list_quantized_modules, set
 from compress.encoder.modules.answers import answer_of, needs_of
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
-from compress.onnx.session import FileSession
+from compress.onnx.session import FileSession, answer_in
 
 ROWS = 256
 TOLERANCE = 1e-4  # of the largest number that the model gives; two fp32 runtimes differ by a tenth of it
@@ -195,10 +195,4 @@ def model_answer(model: Model, head: str | None) -> Answer:
 def file_answer(session: FileSession) -> Answer:
     """An exported file, whatever head it answers for."""
 
-    def answer(batch: Batch) -> np.ndarray:
-        found = session.run(batch)
-        if "start_logits" in found:
-            return np.stack([found["start_logits"], found["end_logits"]], axis=-1)
-        return found["logits"] if "logits" in found else found["last_hidden_state"]
-
-    return answer
+    return lambda batch: answer_in(session.run(batch))

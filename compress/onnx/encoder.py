@@ -19,7 +19,7 @@ from compress.encoder.modules.model import Model
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import BiasTable, number_buckets, number_distances
 from compress.errors import UserError
-from compress.onnx.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS
+from compress.onnx.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS, VECTOR
 from compress.onnx.graph import BOOL, FLOAT, NEWEST_OPSET, OLDEST_OPSET, OPSET, Graph, Value
 from compress.onnx.heads import HeadWriter
 from compress.onnx.parts import Parts
@@ -110,7 +110,8 @@ class Writer:
 
     def outputs(self, head: str | None) -> list[tuple[Value, list[str | int]]]:
         g, hidden = self.graph, self.config.hidden
-        x = self.encoder(first=head is not None and self.model.head_configs[head].only_first)
+        of = None if head is None else self.model.head_configs[head]
+        x = self.encoder(first=of is not None and of.only_first and of.kind != "embedding")
         if head is None:
             found = [(g.name_value(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
             if self.config.pooler:
@@ -122,6 +123,9 @@ class Writer:
             flat = [g.op("Squeeze", part, g.integers(-1)) for part in parts]
             names = ("start_logits", "end_logits")
             return [(g.name_value(f, n), [BATCH, LENGTH]) for f, n in zip(flat, names, strict=True)]
+        if kind.kind == "embedding":  # with the states too: sentence-transformers pools these itself
+            vectors = g.name_value(self.heads.head(head, x), VECTOR)
+            return [(g.name_value(x, "last_hidden_state"), [BATCH, LENGTH, hidden]), (vectors, [BATCH, kind.labels])]
         shape: list[str | int] = [BATCH, LENGTH] if kind.per_token or kind.name in ("mlm", "rtd") else [BATCH]
         if kind.name != "rtd":
             shape.append(self.config.vocabulary if kind.name == "mlm" else kind.labels)

@@ -6,6 +6,7 @@ import numpy as np
 
 from compress.encoder.modules.heads import (
     DenseHead,
+    EmbeddingHead,
     FirstTokenHead,
     MaskedLMHead,
     PooledHead,
@@ -54,6 +55,15 @@ class HeadWriter:
             inner = linear(self.first(x), part.dense, at + "dense.")
             inner = g.op("Tanh", inner) if config.style == "roberta" else activation(inner, "gelu")
             return linear(inner, part.classifier, at + "classifier.")
+        if isinstance(part, EmbeddingHead):
+            inner = self.mean(x) if config.pooling == "mean" else self.first(x)
+            for number, (dense, tanh) in enumerate(zip(part.denses, part.tanh, strict=True)):
+                inner = linear(inner, dense, f"{at}denses.{number}.")
+                inner = g.op("Tanh", inner) if tanh else inner
+            if not part.normalize:
+                return inner
+            squares = g.op("ReduceSum", g.op("Mul", inner, inner), g.integers(-1), keepdims=1)
+            return g.op("Div", inner, g.op("Max", g.op("Sqrt", squares), g.constant(1e-12)))
         raise UserError(f"the ONNX writer does not support {type(part).__name__}", where=f"heads.{name}")
 
     def vocabulary(self, x: Value, part: MaskedLMHead, at: str, activation: str | None) -> Value:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.errors import UserError
-from compress.onnx.axes import INT8_PRODUCTS, LENGTH
+from compress.onnx.axes import INT8_PRODUCTS, LENGTH, VECTOR
 from compress.onnx.overflow import rewrite_as_unsigned
 from compress.onnx.runtimes import make_missing_error
 from evaluation.cost.cpu import saturates
@@ -46,8 +46,15 @@ class FileSession(ABC):
         """As a model of ours answers when its task's logits are asked for; `last_hidden` is empty."""
         assert needs == Needs(logits=True), needs
         found = self.run(batch)
-        logits = np.stack([found[name] for name in SPANS], axis=-1) if SPANS[0] in found else found["logits"]
+        logits = answer_in(found)
         return EncoderOutput(last_hidden=torch.empty(0), logits=torch.from_numpy(np.ascontiguousarray(logits)))
+
+
+def answer_in(found: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What a file answers, of its outputs: start and end scores side by side, logits, vectors, or the last states."""
+    if SPANS[0] in found:
+        return np.stack([found[name] for name in SPANS], axis=-1)
+    return found[next(name for name in ("logits", VECTOR, "last_hidden_state") if name in found)]
 
 
 class OnnxSession(FileSession):
@@ -78,8 +85,10 @@ class OnnxSession(FileSession):
         except Exception as error:  # onnxruntime has a class of its own for every complaint
             raise unreadable("onnxruntime", source, error) from error
         self.inputs = [entry.name for entry in self.session.get_inputs()]
-        self.outputs = [entry.name for entry in self.session.get_outputs()]
-        self.per_token = [entry.shape[1:2] == [LENGTH] for entry in self.session.get_outputs()]
+        given_out = self.session.get_outputs()
+        wanted = [entry for entry in given_out if entry.name == VECTOR] or given_out
+        self.outputs = [entry.name for entry in wanted]
+        self.per_token = [entry.shape[1:2] == [LENGTH] for entry in wanted]
 
     def infer(self, feed: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
         return self.session.run(self.outputs, dict(feed))  # type: ignore[return-value]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch
+from compress.modelfolder.family import stock_heads
 from compress.modelfolder.folder import LoadedModel
 from compress.onnx.check import Answer
 
@@ -19,7 +20,7 @@ def stock_answer(folder: Path, loaded: LoadedModel) -> Answer:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    task = "task" in loaded.heads
+    task = "task" in stock_heads(loaded.heads)
     (name,) = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False).architectures or ("AutoModel",)
     kind = getattr(transformers, name) if task else transformers.AutoModel
     model = kind.from_pretrained(folder, trust_remote_code=False, use_safetensors=True).eval()

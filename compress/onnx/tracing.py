@@ -51,6 +51,11 @@ def trace_model(model: Model, head: str | None, *, opset: int = OLDEST, notes: d
         )
     if not OLDEST <= opset <= NEWEST:
         raise UserError(f"torch supports opset {OLDEST} to {NEWEST}", where=f"--opset {opset}", do="use one of these")
+    if head is not None and model.head_configs[head].kind == "embedding":
+        raise UserError(
+            "torch's exporter does not write embeddings", where=WHERE,
+            do="remove --writer, or add --head none for the states of the tokens",
+        )  # fmt: skip
     module = _Padded(model, head).eval()
     count = 3 if model.config.segments > 1 else 2
     ids = torch.ones(3, min(7, model.config.max_positions), dtype=torch.int64)

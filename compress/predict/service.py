@@ -64,8 +64,11 @@ def columns_of(folder: Path) -> list[tuple[str, bool]]:
 
 
 def roles_of(task: Task) -> tuple[Sequence[str], Sequence[str]]:
-    """The names of the first text and of the second, the usual first; no second for tasks that read tags of words."""
+    """The names of the first text and of the second, the usual first; no second for tasks that read tags of words, or
+    embed texts one by one."""
     roles = list(task.text_roles)
+    if task.label_free:
+        return TEXT, ()
     if roles[0] in ("words", "text"):
         second = () if roles[0] == "words" else ("text_pair", "sentence2", "text2")
         return TEXT, second

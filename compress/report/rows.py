@@ -337,6 +337,12 @@ METRICS: Mapping[str, tuple[str, Form]] = {
     "matthews": ("Matthews", _decimal),
     "spearman": ("Spearman", _decimal),
     "pearson": ("Pearson", _decimal),
+    "ndcg_at_10": ("nDCG@10", _decimal),
+    "mrr_at_10": ("MRR@10", _decimal),
+    "recall_at_1": ("recall@1", _percent),
+    "recall_at_10": ("recall@10", _percent),
+    "recall_at_100": ("recall@100", _percent),
+    "cosine": ("cosine to the parent", _decimal),
     "calibration_error": ("calibration error", _percent),
     "calibration_error_scaled": ("  after temperature scaling", _percent),
 }
@@ -367,6 +373,9 @@ _COSTS = (
 _LIKENESS = (
     ("agreement with {}", _with_interval("vs_teacher/agreement_pct"), _kept),
     ("correlation with {}", _with_interval("vs_teacher/correlation"), _decimal),
+    ("cosine to {}", _with_interval("vs_teacher/cosine"), _decimal),
+    ("10 nearest neighbours shared with {}", _with_interval("vs_teacher/neighbour_overlap_10"), _decimal),
+    ("rank correlation of similarities with {}", _with_interval("vs_teacher/similarity_rank_correlation"), _decimal),
     ("KL to {}, nats", _with_interval("vs_teacher/kl"), _decimal),
     ("smaller on disk", ("vs_teacher/size_ratio",), _times),
     ("faster (latency p50)", _with_interval("vs_teacher/speedup"), _times),

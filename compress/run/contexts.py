@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,7 @@ from compress import registry
 from compress.console import Console
 from compress.contracts import StageSpec
 from compress.contracts.traits import TOKENIZER
-from compress.errors import Stopped
+from compress.errors import Stopped, UserError
 from compress.run import chain
 from compress.run.results import ChainState
 from compress.run.selection import Selection
@@ -92,13 +93,16 @@ class Contexts:
         chain.check_order(selection.recipe, selection.indices, None if start is None else start.config)
         done: dict[int, ModelShape | None] = {}
         for index in selection.indices:
-            stage = self.plan_stage(selection.stage(index))
+            stage, spec = self.plan_stage(selection.stage(index)), selection.stage(index)
+            _require_embeds(spec, made or teacher)
             who = chain.find_teacher_source(selection.recipe, selection.indices, index)
             if who == "teacher":
                 made = stage.plan_shape(made, teacher, general)
             else:
                 other = first if who == "first" else done[who]
                 made = stage.plan_shape(made, other, other)
+            if made is not None and not spec.compresses:  # its head is a new one
+                made = replace(made, embeds=False)
             done[index] = made
         return made
 
@@ -106,3 +110,15 @@ class Contexts:
         """Raises Stopped where a signal asked for it."""
         if self.stop.requested:
             raise Stopped(f"stopped by {self.stop.requested} before {before}")
+
+
+def _require_embeds(spec: StageSpec, start: ModelShape | None) -> None:
+    """Raise UserError for a model of sentence embeddings in a stage that would do something else with it."""
+    if start is None or not start.embeds or spec.embeds or not spec.compresses:
+        return
+    able = sorted(kind for kind in registry.stages() if registry.stage_spec(kind).embeds)
+    raise UserError(
+        f"{spec.kind} does not support models of sentence embeddings", where=f"stage {spec.kind}",
+        why=f"supported: {', '.join(able)}", do="to compress the encoder alone, remove modules.json from a copy of the "
+        "folder, and fine-tune it for a task",
+    )  # fmt: skip

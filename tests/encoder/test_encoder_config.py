@@ -198,7 +198,7 @@ def test_illegal_heads() -> None:
     )
     refused(
         "head.kind: unknown kind 'classifier': known: classification, token_classification, question_answering, "
-        "masked_lm, sentence_pair, replaced_token; did you mean 'classification'?",
+        "embedding, masked_lm, sentence_pair, replaced_token; did you mean 'classification'?",
         lambda: HeadConfig.from_dict({"kind": "classifier"}),
     )
     refused("head.labels: a sentence-pair head has two outputs: found 3", lambda: HeadConfig("sentence_pair", labels=3))

@@ -47,6 +47,7 @@ FULL = batch_of(
     mlm_labels=torch.tensor([4, 1]),
     pair_labels=torch.tensor([1, 0]),
 )
+THREE = batch_of([3, 2, 4], labels=torch.tensor([2, 0, 1]))
 NONE = batch_of(
     [],
     labels=torch.zeros(0, dtype=torch.int64),
@@ -112,10 +113,11 @@ def test_the_constructor_is_a_schema(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "options"), VARIANTS)
 def test_finite_and_differentiable_for_the_student_alone(kind: str, options: dict[str, Any]) -> None:
     objective = build(kind, options)
-    student, ours = output(FULL, objective.student_needs, 0.3)
-    teacher, theirs = output(FULL, objective.teacher_needs or Needs(), 1.1)
-    assert objective.count(FULL) > 0
-    value = objective(student, teacher if objective.teacher_needs is not None else None, FULL)
+    batch = THREE if kind == "vector_similarity" else FULL  # of two texts, each has one other
+    student, ours = output(batch, objective.student_needs, 0.3)
+    teacher, theirs = output(batch, objective.teacher_needs or Needs(), 1.1)
+    assert objective.count(batch) > 0
+    value = objective(student, teacher if objective.teacher_needs is not None else None, batch)
     assert value.shape == ()
     assert value.dtype == torch.float64
     assert math.isfinite(value.item())
@@ -443,3 +445,37 @@ def test_a_masked_piece_outside_the_vocabulary_is_refused() -> None:
     student, _ = output(batch, Needs(mlm="masked"), 0.1)
     line = refusal(lambda: masked_lm.Objective()(student, None, batch))
     assert line.startswith("objective masked_lm: token id 6 is outside the student's vocabulary: allowed: 0..5")
+
+
+# --- vectors ------------------------------------------------------------------------------------------------------
+
+
+def vectors_of(phase: float) -> Tensor:
+    return ar((3, 4), 1.0, phase)
+
+
+def test_vectors() -> None:
+    ours, theirs = vectors_of(0.3), vectors_of(1.1)
+    both = (EncoderOutput(ours, logits=ours), EncoderOutput(theirs, logits=theirs))
+    cosine = sum(1 - float(a @ b / a.norm() / b.norm()) for a, b in zip(ours, theirs, strict=True)) / 3
+    assert float(build("vectors", {})(*both, THREE)) == pytest.approx(cosine, abs=1e-12)
+    squares = sum(float((a - b) @ (a - b)) for a, b in zip(ours, theirs, strict=True)) / 3
+    assert float(build("vectors", {"distance": "mse"})(*both, THREE)) == pytest.approx(squares, abs=1e-12)
+    with pytest.raises(UserError, match="teacher and student have different widths of vectors"):
+        build("vectors", {})(both[0], EncoderOutput(theirs, logits=theirs[:, :3]), THREE)
+
+
+def test_vector_similarity() -> None:
+    ours, theirs = vectors_of(0.3), vectors_of(1.1)[:, :3]  # widths may differ
+    total = 0.0
+    for row in range(3):
+        others = [other for other in range(3) if other != row]
+        shares = [
+            [math.exp(float(x[row] @ x[other] / x[row].norm() / x[other].norm()) / 0.2) for other in others]
+            for x in (ours, theirs)
+        ]
+        q, p = ([value / sum(part) for value in part] for part in shares)
+        total += sum(b * math.log(b / a) for a, b in zip(q, p, strict=True))
+    objective = build("vector_similarity", {"temperature": 0.2})
+    found = objective(EncoderOutput(ours, logits=ours), EncoderOutput(theirs, logits=theirs), THREE)
+    assert float(found) == pytest.approx(total / 3, abs=1e-9)

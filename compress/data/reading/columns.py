@@ -25,6 +25,8 @@ PAIRS = (
     ("question", "passage"),
     ("query", "passage"),
     ("query", "document"),
+    ("query", "positive"),
+    ("anchor", "positive"),
 )
 LABEL = ("label", "labels", "intent", "category", "target", "class", "sentiment", "gold_label", "topic", "emotion")
 
@@ -101,7 +103,7 @@ def roles(frame: Frame, wanted: TaskColumns, asked: RequestedColumns, where: str
     elif "text" in texts and "text" not in found:
         found["text"] = _find_text(frame, where, notes, wanted.labels)
     for role in texts:
-        if role not in found:
+        if role not in found and not (role in wanted.optional and _usual(frame, wanted.usual[role]) is None):
             found[role] = _find_usual(frame, role, wanted.usual[role], where)
     if "label" not in found:
         name = _usual(frame, [name for name in wanted.labels if name not in found.values()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from compress.data.reading import text_files
-from compress.data.reading.frame import Frame
+from compress.data.reading.frame import Frame, FrameBuilder
 from compress.data.reading.names import make_missing_error
 from compress.errors import UserError, printable
 from compress.storage.foreign import refuse_special_file
@@ -36,12 +36,16 @@ _DISGUISES = (
 )
 
 
-def read_file(path: Path, notes: list[str]) -> Frame:
+def read_file(path: Path, notes: list[str], *, plain: bool = False) -> Frame:
     """The rows of one file, its format told by the suffix. `notes` receives what a person should hear.
+
+    plain: a file of text is read too: every line that is not blank is a row.
 
     Raises UserError for whatever the file turns out to be: missing, empty, cut, in another encoding, a page, a pointer.
     """
     kind = SUFFIXES.get(path.suffix.lower())
+    if kind == "text" and plain:
+        return read_lines(path)
     if kind is None or kind == "text":
         raise UserError(
             f"cannot read '{path.suffix or path.name}' files as a table",
@@ -61,6 +65,18 @@ def read_file(path: Path, notes: list[str]) -> Frame:
         )
         raise UserError("the file has no rows", where=str(path), why=columns)
     return frame
+
+
+def read_lines(path: Path) -> Frame:
+    """Plain text, every line that is not blank a row."""
+    look(path)
+    builder = FrameBuilder(str(path))
+    for _, line in text_files.lines(path):
+        if line and not line.isspace():
+            builder.add({"text": line})
+    if not builder.rows:
+        raise UserError("the file has no text", where=str(path), why="blank lines only")
+    return builder.finish()
 
 
 def look(path: Path) -> bytes:

@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from compress.data.reading import files, hub
+import pyarrow as pa
+
+from compress.data.reading import beir, files, hub
 from compress.data.reading.frame import Frame
 from compress.data.reading.names import is_elsewhere, make_unknown_error, path_of
 from compress.errors import UserError, did_you_mean, printable
@@ -28,17 +30,21 @@ INFO_LIMIT = 16 << 20  # bytes of info.json that are read
 
 @dataclass(frozen=True)
 class Source:
-    """What a name led to: splits as they were read, and what the data says of itself (info.json)."""
+    """What a name led to: splits as they were read, and what the data says of itself (info.json). documents: of a
+    retrieval set, the texts that are searched."""
 
     frames: Mapping[str, Frame]
     name: str
     info: Mapping[str, Any] = field(default_factory=dict)
+    documents: pa.ChunkedArray | None = None
 
 
-def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = None) -> Source:
-    """Find and read what `name` means, as it is. Raises UserError with the nearest names."""
+def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = None, *, plain: bool = False) -> Source:
+    """Find and read what `name` means, as it is. plain: files of plain text are data too.
+
+    Raises UserError with the nearest names."""
     if not is_elsewhere(name):
-        return _on_disk(name, notes, splits)
+        return _on_disk(name, notes, splits, plain)
     if name.startswith("hf:"):
         found = hub.read_hub(name[3:])
         return Source(_choose({s: Frame.from_dataset(d) for s, d in found.items()}, splits, name), name)
@@ -50,13 +56,13 @@ def is_generated(name: str) -> bool:
     return is_elsewhere(name) and not name.startswith("hf:")
 
 
-def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None) -> Source:
+def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None, plain: bool) -> Source:
     path = path_of(name)
     if path.is_dir():
-        return _folder(path, notes, splits)
+        return _folder(path, notes, splits, plain)
     if not path.exists():
         raise make_unknown_error(name, path)
-    frame = files.read_file(path, notes)
+    frame = files.read_file(path, notes, plain=plain)
     _hint_siblings(path, notes)
     return Source({"train": frame}, str(path), _info(path.parent) if path.stem in _stems() else {})
 
@@ -92,11 +98,14 @@ def _hint_siblings(path: Path, notes: list[str]) -> None:
 # --- folders ----------------------------------------------------------------------------------------------------
 
 
-def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None) -> Source:
+def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None, plain: bool) -> Source:
+    if beir.is_beir(path):
+        return _beir(path, splits)
     saved = _saved(path)
     if saved is not None:
         return Source(_choose(saved, splits, str(path)), str(path))
-    held = [p for p in sorted(path.iterdir()) if p.is_file() and p.suffix.lower() in files.TABLES]
+    able = files.SUFFIXES if plain else files.TABLES
+    held = [p for p in sorted(path.iterdir()) if p.is_file() and p.suffix.lower() in able]
     by_stem: dict[str, Path] = {}
     for entry in held:
         if entry.name in DESCRIPTIONS:
@@ -114,10 +123,23 @@ def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None) -> S
             "the folder has no train, validation or test file",
             where=str(path),
             why=f"it contains {shown}" if names else "it is empty",
-            do=f"give one file, or name the files train, validation, test with one of {', '.join(files.TABLES)}",
+            do=f"give one file, or name the files train, validation, test with one of {', '.join(able)}",
         )
-    frames = {split: files.read_file(by_stem[stem], notes) for split, stem in chosen.items()}
+    frames = {split: files.read_file(by_stem[stem], notes, plain=plain) for split, stem in chosen.items()}
     return Source(frames, str(path), _info(path))
+
+
+def _beir(path: Path, splits: Mapping[str, str] | None) -> Source:
+    """A retrieval set. Raises UserError as `beir.read_beir`, and where no split is called as ours are."""
+    held = beir.list_judged(path)
+    chosen = _match(held, splits, str(path))
+    if not chosen:
+        raise UserError(
+            "no train, validation or test split", where=str(path / beir.JUDGED), why="found " + ", ".join(held)
+        )
+    frames, documents = beir.read_beir(path, chosen)
+    info = {"task": "embedding", "text_columns": [beir.QUERY], "label_column": beir.RELEVANT}
+    return Source(frames, str(path), info, documents)
 
 
 def is_saved(path: Path) -> bool:

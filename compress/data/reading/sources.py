@@ -22,7 +22,7 @@ from compress.data.tables import splits as splitting
 from compress.data.tables import table
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import Rows, Table, first_rows, format_count
-from compress.data.task import Choices, Task
+from compress.data.task import METRIC, Choices, Task
 from compress.data.text import texts
 from compress.errors import UserError, printable
 from compress.storage.spill import spill
@@ -74,10 +74,13 @@ def open_table(
     Raises UserError for everything that is wrong with the data.
     """
     notes: list[str] = []
-    source = open_source(name, notes, splits)
+    free = tasks.find_label_free(expect_head) if task is None else tasks.task_of(task)
+    source = open_source(name, notes, splits, plain=free is not None and free.label_free)
     asked = _asked(source.info, text_column, text_pair_column, label_column)
     first = next(iter(source.frames.values()))
     kind = _task(task, source, first, asked, expect_head, named=text_column is not None).configure(settings or {})
+    if kind.label_free and label_column is None and not _holds_scores(source, kind):
+        asked = replace(asked, label=None)
     if expect_head is not None and kind.head != expect_head:
         raise UserError(
             f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(expect_head).kind}",
@@ -87,7 +90,10 @@ def open_table(
     wanted = TaskColumns(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
     roles, more = columns.roles(first, wanted, asked, source.name)
     notes += more
-    if "label" not in roles and not bare and set(source.frames) != {"unlabelled"}:
+    if kind.label_free and source.documents is None and "text_pair" not in roles and "label" in roles:
+        notes.append(f"column '{printable(roles.pop('label'), 60)}' is not used: a score compares two texts")
+    kind.check_columns(first, roles, source.name)
+    if "label" not in roles and not bare and not kind.label_free and set(source.frames) != {"unlabelled"}:
         raise UserError(
             "cannot infer the label column", where=source.name, do=f"name it; {columns.format_columns(first)}"
         )
@@ -112,6 +118,8 @@ def open_table(
     if measured is not None and measured in rows and "train" not in rows:
         needed = (measured,)
     rows = splitting.complete(rows, needed, seed, source.name, notes)
+    if source.documents is not None:
+        rows = {split: replace(part, documents=source.documents) for split, part in rows.items()}
     own = rows
     if unlabelled is not None:
         more = read_unlabelled(unlabelled, kind, roles, read.names, notes, reader)
@@ -146,6 +154,8 @@ def open_table(
         )
     )
     chosen = kind.settings_of(rows.get("train"), settings or {})
+    metric = kind.metric_of(next(iter(rows.values())))
+    chosen = chosen if metric is None else {**chosen, METRIC: metric}
     return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen, source_digest)
 
 
@@ -211,9 +221,17 @@ def _task(
     said = source.info.get("task")
     if task is not None:
         return tasks.task_of(task)
+    if (free := tasks.find_label_free(head)) is not None:
+        return free
     if isinstance(said, str) and not named:
         return tasks.find_task(said, source.name)
     return tasks.choose(first, asked, head)
+
+
+def _holds_scores(source: Source, kind: Task) -> bool:
+    """Whether the data says that its labels are those that a task is scored by, or says nothing."""
+    said = source.info.get("task")
+    return not isinstance(said, str) or tasks.find_task(said, source.name).kind in kind.scores_of
 
 
 def _said_names(source: Source, first: Frame, roles: Mapping[str, str]) -> Sequence[str] | None:
@@ -226,7 +244,7 @@ def _said_names(source: Source, first: Frame, roles: Mapping[str, str]) -> Seque
 
 def _read_labels(task: Task, source: Source, roles: Mapping[str, str], choices: Choices) -> Labels:
     if "label" not in roles:
-        return Labels({}, list(choices.names or choices.expected or ()))
+        return Labels({}, [] if task.label_free else list(choices.names or choices.expected or ()))
     labelled = {s: task.label_column(f, roles) for s, f in source.frames.items() if s != "unlabelled"}
     return task.read_labels(labelled, source.name, choices)
 

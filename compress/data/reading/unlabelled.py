@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +13,9 @@ import pyarrow.compute as pc
 from compress.data.batches.ragged import LabelArray, Ragged
 from compress.data.reading import columns, files, hub, places
 from compress.data.reading.columns import RequestedColumns, TaskColumns
-from compress.data.reading.frame import Frame, FrameBuilder
+from compress.data.reading.frame import Frame
 from compress.data.reading.names import make_unknown_error
 from compress.data.reading.teacher_columns import TeacherReader, make_untaught
-from compress.data.reading.text_files import lines
 from compress.data.tables.table import Rows, first_rows, format_count
 from compress.data.task import Task
 from compress.errors import UserError, printable
@@ -126,7 +124,7 @@ def _frames(name: str, notes: list[str]) -> Iterator[tuple[str, Frame]]:
     if not path.exists():
         raise make_unknown_error(name, path)
     if not path.is_dir():
-        yield str(path), _read_file(path, notes)
+        yield str(path), files.read_file(path, notes, plain=True)
         return
     if places.is_saved(path):
         yield _preferred(name, places.open_source(name, notes).frames)
@@ -142,7 +140,7 @@ def _frames(name: str, notes: list[str]) -> Iterator[tuple[str, Frame]]:
     if len(chosen) < len(held):
         notes.append(f"{name}: only {', '.join(p.name for p in chosen)} is read")
     for file in chosen:
-        yield str(file), _read_file(file, notes)
+        yield str(file), files.read_file(file, notes, plain=True)
 
 
 def _preferred(name: str, found: Mapping[str, Frame]) -> tuple[str, Frame]:
@@ -152,20 +150,6 @@ def _preferred(name: str, found: Mapping[str, Frame]) -> tuple[str, Frame]:
     if split is None:
         raise UserError("no unlabelled or train split", where=name, why="found " + ", ".join(map(printable, found)))
     return f"{name}: {split}", found[split]
-
-
-def _read_file(path: Path, notes: list[str]) -> Frame:
-    """A table, or plain text: every line that is not blank is a row."""
-    if files.SUFFIXES.get(path.suffix.lower()) != "text":
-        return files.read_file(path, notes)
-    files.look(path)
-    builder = FrameBuilder(str(path))
-    for _, line in lines(path):
-        if line and not line.isspace():
-            builder.add({"text": line})
-    if not builder.rows:
-        raise UserError("the file has no text", where=str(path), why="blank lines only")
-    return builder.finish()
 
 
 def _columns(

@@ -28,6 +28,8 @@ class Rows:
     0 and 1, tags a `Ragged` of int64 as long as the words; UNLABELLED or NaN where there is none.
     numbers: (N,) int64, 1-based row numbers in the source.  others: name → a column that no model reads, by which rows
     are told apart.  taught: what a teacher said of each row, as logits: (N, C) float32, of tags a `Ragged` (W, C).
+    documents: of a retrieval set, all texts that are searched; labels are then a `Ragged` (W, 2) of their rows and
+    grades.
     """
 
     columns: Mapping[str, pa.ChunkedArray]
@@ -35,6 +37,7 @@ class Rows:
     numbers: np.ndarray
     others: Mapping[str, pa.ChunkedArray | list[Any]] = field(default_factory=dict)
     taught: LabelArray | None = None
+    documents: pa.ChunkedArray | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -69,7 +72,8 @@ class Rows:
             for name, column in self.others.items()
         }
         taught = None if self.taught is None else _take_labels(self.taught, indices)
-        return Rows(columns, _take_labels(self.labels, indices), take(self.numbers, indices), others, taught)
+        labels, numbers = _take_labels(self.labels, indices), take(self.numbers, indices)
+        return Rows(columns, labels, numbers, others, taught, self.documents)
 
 
 def _take_labels(labels: LabelArray, indices: np.ndarray) -> LabelArray:
@@ -126,6 +130,9 @@ def fingerprint(splits: Mapping[str, Rows], task: str, label_names: Sequence[str
                     data = _as_text(value).encode()
                     digest.update(len(data).to_bytes(8, "little"))  # so that no two lists of texts run together alike
                     digest.update(data)
+        for start in range(0, 0 if rows.documents is None else len(rows.documents), SLICE):
+            for value in values_of(rows.documents, start, SLICE):
+                digest.update(len(data := value.encode()).to_bytes(8, "little") + data)
         for data in content(rows.labels):
             digest.update(data)
         for data in () if rows.taught is None else content(rows.taught):

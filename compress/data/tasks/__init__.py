@@ -40,6 +40,11 @@ def find_task(name: str, where: str) -> Task:
     raise UserError(f"unknown task '{printable(name, 60)}'", where=where, do="known: " + ", ".join(kinds()))
 
 
+def find_label_free(head: tuple[str, str] | None) -> Task | None:
+    """The task of a model with this head that any text is data of; None where it needs labels."""
+    return next((task for task in map(task_of, kinds()) if task.label_free and task.head == head), None)
+
+
 def choose(frame: Frame, asked: RequestedColumns, head: tuple[str, str] | None = None) -> Task:
     """The task that the columns look most like. head: kind and problem of a model's head, which a task should fit."""
     claims = {task: task.claims(frame, asked) for task in map(task_of, kinds())}

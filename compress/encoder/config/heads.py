@@ -12,7 +12,13 @@ from compress.errors import UserError
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 HeadKind = Literal[
-    "classification", "token_classification", "question_answering", "masked_lm", "sentence_pair", "replaced_token"
+    "classification",
+    "token_classification",
+    "question_answering",
+    "embedding",
+    "masked_lm",
+    "sentence_pair",
+    "replaced_token",
 ]
 HeadStyle = Literal["bert", "distilbert", "roberta", "electra", "modernbert", "deberta"]
 Pooling = Literal["first", "mean"]
@@ -23,6 +29,7 @@ HEAD_NAMES: Mapping[HeadKind, str] = {
     "classification": "task",
     "token_classification": "task",
     "question_answering": "task",
+    "embedding": "task",
     "sentence_pair": "pair",
     "replaced_token": "rtd",
 }
@@ -43,20 +50,31 @@ class HeadInput(Protocol):
 
 
 @dataclass(frozen=True)
+class DenseShape:
+    """A Dense module of an embedding head: y = W·x, plus a bias where `bias`, then tanh where `tanh`. width: of y."""
+
+    width: int
+    bias: bool = True
+    tanh: bool = False
+
+
+@dataclass(frozen=True)
 class HeadConfig:
     """What sits on the encoder.
 
     kind: "masked_lm" (dense, activation, norm, the word table as the last matrix, bias), "classification" (one answer
         per sequence), "token_classification" (one per token), "question_answering" (two scores per token: where an
-        answer starts and where it ends), "sentence_pair" (next sentence or sentence order), "replaced_token" (one score
-        per token: whether a generator put it there, ELECTRA, 2003.10555).
-    labels: answers of a classification; 1 for a regression, 2 for question answering.
+        answer starts and where it ends), "embedding" (the vector of a text, 1908.10084), "sentence_pair" (next
+        sentence or sentence order), "replaced_token" (one score per token: whether a generator put it there, ELECTRA,
+        2003.10555).
+    labels: answers of a classification; 1 for a regression, 2 for question answering, the width of an embedding.
     problem: "single_label" (one of the labels), "multi_label" (any of them), "regression" (a number).
     style: of a task head: "bert" reads the pooler; the others have a dense layer of their own on the first token,
         "distilbert" (1910.01108) with relu, "roberta" (1907.11692) with tanh, "electra" (2003.10555) with gelu,
         "deberta" (2006.03654) too, without dropout before it;
         "modernbert" (2412.13663) has the transform of the masked-LM head, also where it answers every token.
-    pooling: what a modernbert classification reads: the "first" token or the "mean" of all.
+    pooling: what a modernbert classification or an embedding reads: the "first" token or the "mean" of all.
+    denses: of an embedding, what its pooled states go through.  normalize: whether its vectors have length 1.
     tied_projection: of a masked-LM head over factorized embeddings: its transform keeps the hidden width, and the
         embeddings' projection, transposed, leads to the word table; else the transform itself goes to that width.
     dropout: None takes the encoder's (a sentence-pair head: none).  feature_norm_eps, activation: of the transform of a
@@ -72,6 +90,8 @@ class HeadConfig:
     activation: Activation | None = None
     pooling: Pooling = "first"
     tied_projection: bool = False
+    denses: tuple[DenseShape, ...] = ()
+    normalize: bool = False
 
     def __post_init__(self) -> None:
         where = "head"
@@ -88,10 +108,15 @@ class HeadConfig:
             checks.epsilon("feature_norm_eps", self.feature_norm_eps, where)
         if self.activation is not None:
             checks.choice("activation", self.activation, get_args(Activation), where)
-        if self.pooling == "mean" and (self.kind != "classification" or self.style != "modernbert"):
+        embeds = self.kind == "embedding"
+        if self.pooling == "mean" and not embeds and (self.kind != "classification" or self.style != "modernbert"):
             raise UserError(
                 "only a modernbert classification head supports mean pooling", where="head.pooling", do="use first"
             )
+        if not embeds and (self.denses or self.normalize):
+            raise UserError("only an embedding head has Dense and Normalize modules", where="head.denses")
+        if self.denses and self.denses[-1].width != self.labels:
+            raise UserError("the last Dense module gives the vector of an embedding head", where="head.denses")
         if self.problem == "regression" and self.labels != 1:
             raise UserError(
                 "a regression head has one output", where="head.labels", why=f"found {self.labels}", do="use 1"
@@ -120,7 +145,7 @@ class HeadConfig:
     @property
     def only_first(self) -> bool:
         """Whether it reads nothing of the encoder's answer but the first token's vector."""
-        return self.kind in ("classification", "sentence_pair") and self.pooling == "first"
+        return self.kind in ("classification", "sentence_pair", "embedding") and self.pooling == "first"
 
     @property
     def outputs(self) -> int:
@@ -142,6 +167,9 @@ class HeadConfig:
         if self.kind == "masked_lm":
             width = config.hidden if self.tied_projection else config.width
             return self._count_transform(config, width) + config.vocabulary
+        if self.kind == "embedding":
+            widths = [hidden, *(dense.width for dense in self.denses)]
+            return sum(d.width * (given + d.bias) for d, given in zip(self.denses, widths, strict=False))
         total = hidden * self.outputs + self.outputs
         if self.transforms:
             total += self._count_transform(config, hidden)
@@ -154,10 +182,13 @@ class HeadConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; `from_dict` gives the same head back."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        own = () if self.kind == "embedding" else ("denses", "normalize")  # older versions do not know them
+        return {name: value for name, value in values.items() if name not in own}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> HeadConfig:
         """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
         checks.check_keys(cls, values, "head")
-        return cls(**values)
+        denses = tuple(DenseShape(**dense) for dense in values.get("denses", ()))
+        return cls(**{**values, "denses": denses})

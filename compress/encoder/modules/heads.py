@@ -150,13 +150,44 @@ class TokenHead(nn.Module):
         return self.classifier(self.dropout(hidden))
 
 
-Head = MaskedLMHead | PooledHead | FirstTokenHead | DenseHead | TransformedHead | TokenHead | ReplacedTokenHead
+class EmbeddingHead(nn.Module):
+    """The vector of a text (1908.10084): its pooled states through each Dense module, then to length 1 if the head
+    says so."""
+
+    def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
+        super().__init__()
+        widths = [config.hidden, *(dense.width for dense in head.denses)]
+        self.denses = nn.ModuleList(
+            linear(given, dense.width, dense.bias) for given, dense in zip(widths, head.denses, strict=False)
+        )
+        self.tanh = tuple(dense.tanh for dense in head.denses)
+        self.normalize = head.normalize
+
+    def forward(self, read: Tensor, pooled: Tensor | None = None) -> Tensor:
+        """read (B, D) → (B, width)."""
+        for dense, tanh in zip(self.denses, self.tanh, strict=True):
+            read = torch.tanh(dense(read)) if tanh else dense(read)
+        return F.normalize(read, dim=-1) if self.normalize else read
+
+
+Head = (
+    MaskedLMHead
+    | PooledHead
+    | FirstTokenHead
+    | DenseHead
+    | TransformedHead
+    | TokenHead
+    | ReplacedTokenHead
+    | EmbeddingHead
+)
 
 
 def build_head(config: EncoderConfig, head: HeadConfig) -> Head:
     """The head that `head` describes."""
     if head.kind == "masked_lm":
         return MaskedLMHead(config, head)
+    if head.kind == "embedding":
+        return EmbeddingHead(config, head)
     if head.kind == "replaced_token":
         return ReplacedTokenHead(config)
     if head.transforms:
@@ -170,6 +201,7 @@ def build_head(config: EncoderConfig, head: HeadConfig) -> Head:
 
 __all__ = [
     "DenseHead",
+    "EmbeddingHead",
     "FirstTokenHead",
     "MaskedLMHead",
     "PooledHead",

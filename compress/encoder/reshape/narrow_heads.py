@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from compress.encoder.modules.heads import (
     DenseHead,
+    EmbeddingHead,
     FirstTokenHead,
     MaskedLMHead,
     PooledHead,
@@ -35,6 +36,10 @@ def _head(at: str, head: nn.Module, stream: Basis, tables: Basis, pooled: Tensor
         return _last(f"{at}.classifier", head.classifier, copy_plain(head.classifier.weight)[:, pooled])
     if isinstance(head, TokenHead):
         return _last(f"{at}.classifier", head.classifier, stream.read(copy_plain(head.classifier.weight)))
+    if isinstance(head, EmbeddingHead):
+        state = {f"{at}.{name}": copy_plain(value) for name, value in head.state_dict().items()}
+        first = f"{at}.denses.0.weight"
+        return state | ({first: stream.read(state[first])} if first in state else {})
     if isinstance(head, MaskedLMHead):
         # Its outputs are compared with the word table, at once or projected, so they must be turned as it is.
         tables = stream if head.tied_projection else tables

@@ -9,7 +9,7 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import Table
 from compress.data.task import Task
-from compress.data.tasks import task_of
+from compress.data.tasks import find_label_free, task_of
 from compress.encoder.config.unsupported import (
     refuse_global_projections,
     refuse_low_rank,
@@ -26,7 +26,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
 from compress.modelfolder.resolve import resolve
 from compress.recipe import Recipe
-from compress.stages.shared.stage import check_same_labels, get_requested_settings
+from compress.stages.shared.stage import check_same_labels, get_requested_settings, head_of
 from compress.stages.shared.timing import choose_length
 
 
@@ -56,6 +56,11 @@ class Case:
         info = modelfolder.inspect(source)
         if "task" not in info.heads:
             raise UserError("the model has no task head", where=str(source), do="fine-tune it first: compress finetune")
+        if find_label_free(head_of(info.heads["task"])) is not None:
+            raise UserError(
+                "fit does not support models of sentence embeddings", where=str(source),
+                do="use prune-layers, quantize or distill, and evaluate --against the parent",
+            )  # fmt: skip
         refuse_quantized(info.config, "fitting it", str(source))
         refuse_low_rank(info.config, "fitting it", str(source))
         refuse_global_projections(info.config, "fitting it", str(source))

@@ -94,7 +94,7 @@ def origin(
     info = modelfolder.inspect(folder)
     fresh = None
     if answers is not None and head is not None and not _answers_alike(info, answers, head):
-        fresh = {head: info.new_head(answers.head)}
+        fresh = {head: _new_head(info, answers.head)}
     kept = () if fresh or head is None else {head}
     made = load_model(folder, keep=kept, new_heads=fresh, seed=context.seed, device=context.device)
     if fresh and head is not None:
@@ -103,6 +103,34 @@ def origin(
         else:
             context.say(f"the student's {head} head is randomly initialized: {folder} has no such head")
     return Origin(made, how, folder)
+
+
+def _new_head(info: FolderInfo, wanted: HeadConfig) -> HeadConfig:
+    """A head like this for a checkpoint without one. Raises UserError for vectors that the checkpoint cannot have."""
+    if wanted.kind != "embedding":
+        return info.new_head(wanted)
+    if wanted.denses or wanted.labels != info.config.hidden:
+        why = "the teacher has Dense modules" if wanted.denses else (
+            f"its hidden size is {info.config.hidden}, the teacher's vectors have {wanted.labels}"
+        )  # fmt: skip
+        raise UserError(
+            "the student's vectors would differ in kind from the teacher's", where=str(info.path), why=why,
+            do="start from layers of the teacher, or from an encoder of the same hidden size",
+        )  # fmt: skip
+    return wanted
+
+
+def _require_same_width(how: StudentSpec, donor: LoadedModel, head: str | None) -> None:
+    """Raise UserError for vectors of another width than the teacher's."""
+    embeds = head is not None and donor.heads[head].kind == "embedding"
+    if embeds and how.hidden is not None and how.hidden != donor.config.hidden:
+        raise UserError(
+            "a student of another hidden size is not supported for sentence embeddings", where="student.hidden",
+            why=f"its vectors would have {how.hidden} dimensions, the teacher's have {donor.config.hidden}",
+            do="remove it; use fewer layers, or a smaller intermediate size",
+        )  # fmt: skip
+    if embeds and how.head == "new" and donor.heads[head or ""].denses:
+        raise UserError("new Dense modules are not supported", where="student.head", do="use head: teacher")
 
 
 def make_no_model_error() -> UserError:
@@ -118,6 +146,7 @@ def initialize_student(source: Origin, context: StageContext, head: str | None, 
     how, donor = source.how, source.donor
     if how is None:
         return donor.model
+    _require_same_width(how, donor, head)
     keep = layers.resolve(how, donor.config.depth)
     context.say(layers.sentence(keep, donor.config.depth, "teacher" if source.folder is None else "checkpoint"))
     student = take_layers(donor.model, keep, () if head is None else {head}, pooler=how.pooler)
@@ -193,6 +222,8 @@ def _answers_alike(info: FolderInfo, wanted: Answers, head: str) -> bool:
     if head not in info.heads or head != "task":
         return head in info.heads
     ours, theirs = info.heads["task"], wanted.head
+    if theirs.kind == "embedding":
+        return ours.kind == theirs.kind and ours.labels == theirs.labels
     return (ours.kind, ours.problem) == (theirs.kind, theirs.problem) and list(info.label_names) == list(wanted.names)
 
 

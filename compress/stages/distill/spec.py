@@ -42,6 +42,7 @@ class Spec(StageSpec):
     reads_teacher: ClassVar[bool] = True
     result_name: ClassVar[str] = "student"
     task_recipe: ClassVar[str | None] = "distilbert-task"
+    embeds: ClassVar[bool] = True
 
     kind: Literal["distill"]
     level: Literal["general", "task_specific"]

@@ -16,12 +16,14 @@ from compress.data.batches.examples import Examples
 from compress.data.batches.paired import PairedBatches
 from compress.data.batches.ragged import Ragged
 from compress.data.tables.table import Table
+from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.infer.prepare import Precision
 from compress.encoder.infer.prepare import prepare as prepare_teacher
 from compress.encoder.modules.model import Model
+from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import EnsembleTeacher, members_in_order
 from compress.modelfolder.folder import FolderMeta, LoadedModel, load_model
@@ -41,6 +43,7 @@ from compress.stages.distill.text_agreement import TextAgreement
 from compress.stages.distill.text_rows import Models, choose_text_rows
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows, check_comparable
 from compress.stages.distill.tying import Tying
+from compress.stages.distill.vectors import check_objectives
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
 from compress.stages.shared.stage import (
     WATCHED,
@@ -76,6 +79,8 @@ class Stage:
     ) -> ModelShape | None:
         recipe, corpus = self.context.recipe, self.spec.level == "general"
         donor = general if corpus else teacher
+        if not corpus and (table := self.context.opened()) is not None:
+            check_objectives(self._built(), self.spec, task_of(table.task).label_free)
         if not corpus and donor is None and recipe.has_column_teacher:
             donor = self._student_shape(start)
         where, block = ("corpus.max_length", recipe.corpus) if corpus else ("data.max_length", recipe.data)
@@ -155,6 +160,8 @@ class Stage:
 
     def controls(self, steps: int) -> dict[str, Spec]:
         """Role → the stage that trains this control for `steps` steps: see `list_controls`."""
+        if self.spec.level != "general" and task_of(self.context.table().task).label_free:
+            return {}  # there are no labels to train one on
         return list_controls(self.spec, self.context, steps)
 
     # --- on a corpus ------------------------------------------------------------------------------------------
@@ -232,8 +239,15 @@ class Stage:
         teacher = None if folder is None else load_model(folder, require={"task"}, keep={"task"}, device=c.device)
         if teacher is not None:
             check_same_labels(teacher, table)
-        begun = initialization.origin(spec.student, c, teacher, "task", head_of_table(table))
+        free = task_of(table.task).label_free
+        check_objectives(self._built(), spec, free)
+        begun = initialization.origin(spec.student, c, teacher, "task", None if free else head_of_table(table))
         alien = teacher is not None and self._is_alien(begun, teacher)
+        if alien and free:
+            raise UserError(
+                "student and teacher have different tokenizers", where=str(begun.folder),
+                why="vectors are compared on the same tokens", do="use a student with the teacher's tokenizer",
+            )  # fmt: skip
         if alien:
             check_answers_rows(table, self._built(), str(begun.folder))
         parents = begun.parents()
@@ -292,11 +306,12 @@ class Stage:
             taught = self._teaching(teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live)
             asked = taught.teacher if spec.cache is None else live(c.precision)
             said = {}
-            if asked is not None and both is None and spec.checks != "off":
+            if asked is not None and both is None and spec.checks != "off" and not free:
                 said = ask_about_labels(asked, data.train, labelled, c)
         tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
         counts = {**data.count_rows(table), **text.figures}
-        validate, select, watched = task_validation(data, table, c), task_choice(table), WATCHED
+        parent = None if asked is None else lambda: asked
+        validate, select, watched = task_validation(data, table, c, parent=parent), task_choice(table), WATCHED
         if text.held_out is not None:
             carried = None if both is None else both.build_teacher_batches
             alike = TextAgreement(table, text.held_out, reader, c, asked, carried)
@@ -323,6 +338,8 @@ class Stage:
             rows={**counts, **said},
             closing=tying.report_distances,
         )
+        if free:  # the checks look at classes
+            return prepared
         return diagnose_task(
             spec, c, prepared, table, reader, asked, None if both is None else both.build_teacher_batches
         )

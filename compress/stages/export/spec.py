@@ -19,6 +19,7 @@ class Spec(StageSpec):
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
     closes: ClassVar[str | None] = "a file holds the weights as they were when it was written"
     writes_onnx: ClassVar[bool] = True
+    embeds: ClassVar[bool] = True
 
     kind: Literal["export"]
     opset: int = Field(default=17, ge=17, le=22)

@@ -21,6 +21,7 @@ class Spec(StageSpec):
     timed_by: ClassVar[tuple[str, ...]] = ("target_latency",)
     rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("cutting it"),)
     milestone: ClassVar[str | None] = "after cutting"
+    embeds: ClassVar[bool] = True
 
     kind: Literal["prune_layers"]
     criterion: Annotated[Any, RowOf("compress.stages.prune_layers.criteria")] = Field(

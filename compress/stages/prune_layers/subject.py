@@ -89,6 +89,10 @@ class Subject:
 
     def _measured(self, sets: Sequence[Layers]) -> dict[Layers, Worth]:
         examples, table, hard = self.data.validation, self.table, HardLabels()
+        task, names = task_of(table.task, table.settings), table.label_names
+        whole = tuple(range(self.loaded.config.depth))
+        if task.label_free:  # rows without labels are scored by the whole model's answers
+            sets = list(dict.fromkeys([whole, *sets]))
         prepared = prepare(self.loaded.model)
         parts: dict[Layers, list[tuple[np.ndarray, np.ndarray]]] = {kept: [] for kept in sets}
         losses, count = dict.fromkeys(sets, 0.0), 0
@@ -101,11 +105,15 @@ class Subject:
                 assert output.logits is not None
                 losses[kept] += float(hard(output, None, here)) * terms
                 parts[kept].append((batch.row_ids.numpy(), output.logits.float().cpu().numpy()))
-        task, names, rows = task_of(table.task, table.settings), table.label_names, table.split("validation")
-        return {
-            kept: Worth(task.score(restore_order(examples, found), names, examples, rows), losses[kept] / max(1, count))
-            for kept, found in parts.items()
-        }
+        rows, answers = table.split("validation"), {k: restore_order(examples, found) for k, found in parts.items()}
+        parent = answers.get(whole)
+
+        def score(found: np.ndarray) -> ScoredAnswers:
+            if task.label_free and parent is not None:
+                return task.score_against(found, parent, names, examples, rows)
+            return task.score(found, names, examples, rows)
+
+        return {kept: Worth(score(found), losses[kept] / max(1, count)) for kept, found in answers.items()}
 
     def points_lost(self, keep: Sequence[int]) -> float:
         """Of the main metric on validation, in hundredths, by keeping only these layers, without recovery."""

@@ -56,12 +56,14 @@ class Report:
         more = "" if len(rows) <= SHOWN else f", the worst {SHOWN} of {len(rows)}"
         c.show(f"sensitivity of each module quantized alone{more}", columns, rows[:SHOWN])
         together = self.damage.together
-        c.say(f"all modules quantized: KL divergence {together:.2e} nats from the float model's answers")
-        log.metrics({"quantize/kl": together, "quantize/kl_worst_module": max(self.damage.alone.values())})
+        told = f"1 - cosine {together:.2e} to" if self.damage.of_vectors else f"KL divergence {together:.2e} nats from"
+        c.say(f"all modules quantized: {told} the float model's answers")
+        name = "quantize/one_minus_cosine" if self.damage.of_vectors else "quantize/kl"
+        log.metrics({name: together, f"{name}_worst_module": max(self.damage.alone.values())})
         self._draw(self.damage, log)
 
     def _modules(self, damage: Damage) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        columns = ("module", "KL to float, alone", "")
+        columns = ("module", "1 - cosine to float, alone" if damage.of_vectors else "KL to float, alone", "")
         fates = {name: f"back to {self.to}" if name in self.back else "" for name in self.names}
         return columns, [(name, f"{damage.alone[name]:.2e}", fates[name]) for name in damage.worst_first]
 
@@ -74,6 +76,8 @@ class Report:
         worst = max(found.values()) or 1.0
         values = [[found.get((layer, part), float("nan")) / worst for part in parts] for layer in layers]
         title = f"KL of each matrix alone, 1 = {worst:.2e} nats"
+        if damage.of_vectors:
+            title = f"1 - cosine of each matrix alone, 1 = {worst:.2e}"
         parts = [part.rpartition(".")[2] for part in parts]
         atomic.write_text(self.context.folder / PLOT, heatmap(title, [*map(str, layers)], parts, values))
         log.artifact(self.context.folder / PLOT)

@@ -14,13 +14,15 @@ from compress.stages.shared.divergence import ReferenceAnswers
 
 @dataclass(frozen=True)
 class Damage:
-    """module alone → mean KL(float ‖ quantized) of the answers, in nats; of a score the squared difference.
+    """module alone → mean KL(float ‖ quantized) of the answers, in nats; of a score the squared difference, of vectors
+    1 minus the cosine.
 
-    together: with every module quantized.
+    together: with every module quantized.  of_vectors: which of these it is.
     """
 
     alone: dict[str, float]
     together: float
+    of_vectors: bool = False
 
     @property
     def worst_first(self) -> list[str]:
@@ -34,7 +36,8 @@ class Scan:
     def __init__(self, model: Model, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
         self.model, self.stop = model, stop
         set_mode(model, "float")
-        self.reference = ReferenceAnswers(model, batches)
+        self.of_vectors = model.head_configs["task"].kind == "embedding"
+        self.reference = ReferenceAnswers(model, batches, "vectors" if self.of_vectors else "task")
         set_mode(model, "quantized")
 
     def damage(self, told: Callable[[int], None] = lambda done: None) -> Damage:
@@ -48,7 +51,7 @@ class Scan:
                 told(done)
         finally:
             set_mode(self.model, "quantized")
-        return Damage(alone, self.reference.divergence(self.model))
+        return Damage(alone, self.reference.divergence(self.model), self.of_vectors)
 
 
 @dataclass(frozen=True)

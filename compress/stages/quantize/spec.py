@@ -23,6 +23,7 @@ class Spec(QuantizationSpec, StageSpec):
     rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("quantizing it again"),)
     milestone: ClassVar[str | None] = "PTQ"
     trained: ClassVar[str | None] = "QAT"
+    embeds: ClassVar[bool] = True
 
     kind: Literal["quantize"]
     max_drop: float | None = Field(default=None, ge=0, le=100)

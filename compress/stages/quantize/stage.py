@@ -145,7 +145,8 @@ class Stage:
     ) -> Callable[[frozenset[str]], float]:
         """Modules fallen back → points that the model costs on validation; of each set measured once."""
         metric, _ = task_choice(self.context.table())
-        validate = task_validation(data, self.context.table(), self.context)
+        parent = functools.cache(lambda: prepare(source))
+        validate = task_validation(data, self.context.table(), self.context, parent=parent)
 
         def value(model: Model) -> float:
             self.context.workshop.stop()

@@ -9,19 +9,24 @@ import torch
 
 from compress.contracts import Batch, Teacher
 from compress.objectives.soft_targets import Objective as SoftTargets
+from compress.objectives.vectors import Objective as Vectors
 
 
 class ReferenceAnswers:
-    """Of `model` on `batches`. on: the head that answers, the task's or the masked-LM head."""
+    """Of `model` on `batches`. on: the head that answers, the task's, which may give vectors, or the masked-LM head."""
 
-    def __init__(self, model: Teacher, batches: Sequence[Batch], on: Literal["task", "vocabulary"] = "task") -> None:
-        self.batches, self.measure = batches, SoftTargets(on=on, temperature=1.0)
+    def __init__(
+        self, model: Teacher, batches: Sequence[Batch], on: Literal["task", "vectors", "vocabulary"] = "task"
+    ) -> None:
+        self.batches = batches
+        self.measure = Vectors() if on == "vectors" else SoftTargets(on=on, temperature=1.0)
         self.needs = self.measure.student_needs
         with torch.inference_mode():
             self.known = [model(batch, self.needs) for batch in batches]
 
     def divergence(self, model: Teacher) -> float:
-        """Mean KL(known ‖ model) of the answers, in nats; of a score the squared difference."""
+        """Mean KL(known ‖ model) of the answers, in nats; of a score the squared difference, of vectors 1 minus the
+        cosine."""
         total = count = 0.0
         with torch.inference_mode():
             for batch, known in zip(self.batches, self.known, strict=True):

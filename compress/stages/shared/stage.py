@@ -18,7 +18,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from compress.contracts import Batch, BatchSource, EncoderOutput, Needs, NoiseSpec, TrainingPlan, Watch, unwatched
+from compress.contracts import (
+    Batch,
+    BatchSource,
+    EncoderOutput,
+    Needs,
+    NoiseSpec,
+    Teacher,
+    TrainingPlan,
+    Watch,
+    unwatched,
+)
 from compress.data.batches.batches import EvaluationBatches, TaskBatches, evaluation_batches, restore_order
 from compress.data.batches.examples import Examples, join
 from compress.data.batches.randomness import stream
@@ -30,7 +40,7 @@ from compress.data.reading.teacher_columns import TeacherColumns
 from compress.data.tables import groups
 from compress.data.tables.table import Rows, Table, format_count
 from compress.data.task import METRIC, Task
-from compress.data.tasks import for_head, task_of
+from compress.data.tasks import find_label_free, for_head, task_of
 from compress.data.text import texts
 from compress.data.text.noise import EachEpoch, add_typos_to_rows
 from compress.data.text.tokenizer import Tokenizer, check_length
@@ -39,6 +49,7 @@ from compress.encoder.modules.model import Model
 from compress.errors import UserError, printable, without_folders
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import Ensemble
+from compress.modelfolder.family import stock_heads
 from compress.modelfolder.folder import DataNote, FolderInfo, FolderMeta, LoadedModel, Parent, RecipeNote
 from compress.modelfolder.resolve import model_name
 from compress.objectives.hard_labels import Objective as HardLabels
@@ -50,6 +61,7 @@ from compress.training.precision import autocast
 from compress.training.rate import choose_rate
 from compress.training.schedule import total_steps
 from compress.training.time_limit import format_minutes
+from evaluation.quality.retrieval import cosines
 
 _log = logging.getLogger("compress.stages")
 
@@ -189,20 +201,23 @@ class Diagnosis(Protocol):
 @dataclass(frozen=True)
 class ModelShape:
     """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown.
-    masked_lm: whether it can tell hidden pieces.  config: its whole shape, None while it is unknown."""
+    masked_lm: whether it can tell hidden pieces.  config: its whole shape, None while it is unknown.  embeds: whether
+    its task is the vector of a text."""
 
     depth: int
     positions: int
     vocabulary: str | None = None
     masked_lm: bool = True
     config: EncoderConfig | None = None
+    embeds: bool = False
 
 
 def read_shape(folder: Path) -> ModelShape:
     """The outline of a model that is there."""
     info = modelfolder.inspect(folder)
     digest = modelfolder.vocabulary_digest(folder)
-    return ModelShape(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config)
+    embeds = stock_heads(info.heads) != dict(info.heads)
+    return ModelShape(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config, embeds)
 
 
 class Stage(Protocol):
@@ -353,7 +368,7 @@ def open_table_of(
         teacher=None
         if d.teacher_columns is None
         else TeacherColumns(tuple(d.teacher_columns), d.teacher_values or "auto", d.teacher_noise or 0.0),
-        settings={**_judged_by(model), **get_requested_settings(recipe)},
+        settings={**_settings_of(model), **get_requested_settings(recipe)},
         others={**dict.fromkeys(others, "--slice"), **dict.fromkeys(compared, "group column")},
         bare=bare,
         measured=measured,
@@ -370,9 +385,14 @@ def _request_pool(
     return PoolRequest(name, rows, vectors if by_vectors else None)
 
 
-def _judged_by(model: FolderInfo | None) -> dict[str, Any]:
-    """The metric that a model was made by goes on deciding, unless a person chooses another."""
-    return {k: v for k, v in model.meta.task_settings.items() if k == METRIC} if model is not None else {}
+def _settings_of(model: FolderInfo | None) -> dict[str, Any]:
+    """The metric that a model was made by goes on deciding, unless a person chooses another; of an embedding, where it
+    depends on the rows, the other settings: by them texts are read."""
+    if model is None:
+        return {}
+    head = model.heads.get("task")
+    free = head is not None and find_label_free(head_of(head)) is not None
+    return {k: v for k, v in model.meta.task_settings.items() if (k == METRIC) != free}
 
 
 def get_requested_settings(recipe: Recipe) -> dict[str, Any]:
@@ -576,13 +596,17 @@ def load_for_task(
     """
     info = modelfolder.inspect(folder)
     names, task = list(table.label_names), task_of(table.task)
+    if task.label_free:
+        raise UserError(
+            f"a head for {task.kind} is not trained on labels", where=str(folder), do="use distill, which needs none"
+        )
     fresh = None
-    if new_head or "task" not in info.heads:
+    if new_head or "task" not in stock_heads(info.heads):
         kind, problem = task.head
         outputs = task.count_outputs(names)
         wanted = HeadConfig(kind=kind, labels=outputs, problem=problem)
         fresh = {"task": info.new_head(wanted)}
-        if "task" in info.heads:
+        if "task" in stock_heads(info.heads):
             context.say(
                 f"the model's task head ({_told(info.heads['task'], info.label_names)}) is replaced by a new one"
             )
@@ -714,13 +738,19 @@ def _for_others(value: Any) -> Any:
 # --- validation while training ----------------------------------------------------------------------------------
 
 
-def task_validation(data: TaskData, table: Table, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
-    """The task's main metric, and the loss on the labels, of the student on the validation rows of the data."""
+def task_validation(
+    data: TaskData, table: Table, context: StageContext, parent: Callable[[], Teacher] | None = None
+) -> Callable[[nn.Module], dict[str, float]]:
+    """The task's main metric, and the loss on the labels, of the student on the validation rows of the data.
+
+    parent: whose outputs rows without labels are scored by, where the task can be.
+    """
     examples, rows = data.validation, data.held_out
     assert rows is not None
     batches = _on_device(evaluation_batches(examples, VALIDATION_TOKENS), len(examples.ids), context.device)
     task, names = task_of(table.task, table.settings), table.label_names
     metric = task.choose_metrics(names)[0]
+    theirs: list[np.ndarray] = []
 
     def validate(module: nn.Module) -> dict[str, float]:
         loss, count, hard, parts = 0.0, 0, HardLabels(), []
@@ -729,11 +759,32 @@ def task_validation(data: TaskData, table: Table, context: StageContext) -> Call
             terms = hard.count(batch)
             loss, count = loss + float(hard(output, None, batch)) * terms, count + terms
             parts.append((batch.row_ids.cpu().numpy(), output.logits.float().cpu().numpy()))
-        value = task.score(restore_order(examples, parts), names, examples, rows).value(metric)
+        ours = restore_order(examples, parts)
+        if task.label_free and parent is not None:
+            if not theirs:
+                theirs.append(_answers_of(parent(), batches, examples))
+            value = task.score_against(ours, theirs[0], names, examples, rows).value(metric)
+            return {metric: value if math.isfinite(value) else 0.0, "loss": mean_distance(ours, theirs[0])}
+        value = task.score(ours, names, examples, rows).value(metric)
         # A student that gives every row the same answer has no correlation: none, to choose the best weights by.
         return {metric: value if math.isfinite(value) else 0.0, "loss": loss / max(1, count)}
 
     return validate
+
+
+def _answers_of(parent: Teacher, batches: Iterable[Batch], examples: Examples) -> np.ndarray:
+    """(N, C) of the examples, by a teacher."""
+    parts = []
+    for batch in batches:
+        logits = parent(batch, Needs(logits=True)).logits
+        assert logits is not None
+        parts.append((batch.row_ids.cpu().numpy(), logits.float().cpu().numpy()))
+    return restore_order(examples, parts)
+
+
+def mean_distance(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """1 minus the mean cosine of two models' vectors (N, D)."""
+    return 1.0 - float(cosines(ours, theirs).mean())
 
 
 def _on_device(batches: EvaluationBatches, tokens: int, device: str) -> Iterable[Batch]:

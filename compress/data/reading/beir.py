@@ -1,0 +1,148 @@
+"""Retrieval sets in the layout of BEIR (Thakur et al., arXiv 2104.08663): queries, documents, and which answer which.
+
+corpus.jsonl and queries.jsonl have `_id` and `text` (documents also a `title`, which comes first), and each split is a
+file qrels/<split>.tsv with a header and the columns query-id, corpus-id and score, a whole number: how relevant.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from compress.data.reading import text_files
+from compress.data.reading.files import look
+from compress.data.reading.frame import Frame
+from compress.data.tables.table import first_rows, format_count
+from compress.errors import UserError, did_you_mean, printable
+
+CORPUS, QUERIES, JUDGED = "corpus.jsonl", "queries.jsonl", "qrels"
+QUERY, RELEVANT = "query", "relevant"
+"""Columns of a split: the text of a query, and its relevant documents: row, grade, row, grade …"""
+HEADER = ("query-id", "corpus-id", "score")
+
+
+def is_beir(folder: Path) -> bool:
+    """Whether a folder has this layout."""
+    return (folder / CORPUS).is_file() and (folder / QUERIES).is_file()
+
+
+def read_beir(folder: Path, wanted: Mapping[str, str]) -> tuple[dict[str, Frame], pa.ChunkedArray]:
+    """(split → its queries, the documents of all splits). wanted: our split → the name of its file.
+
+    Raises UserError for ids that come twice, documents and queries without text, and judgements of documents and
+    queries that are not there, or that leave a query without a relevant document.
+    """
+    documents, places = _read_texts(folder / CORPUS, "document")
+    queries, numbers = _read_texts(folder / QUERIES, "query")
+    frames = {}
+    for split, stem in wanted.items():
+        judged = _read_judged(folder / JUDGED / f"{stem}.tsv", numbers, places)
+        rows = sorted(judged)
+        columns = {
+            QUERY: pa.chunked_array([pa.array([queries[row] for row in rows], pa.string())]),
+            RELEVANT: [judged[row] for row in rows],
+        }
+        frames[split] = Frame(columns, len(rows))
+    return frames, pa.chunked_array([pa.array(documents, pa.string())])
+
+
+def list_judged(folder: Path) -> list[str]:
+    """The splits that have judgements. Raises UserError where none has."""
+    found = sorted(path.stem for path in (folder / JUDGED).glob("*.tsv"))
+    if not found:
+        raise UserError(
+            "no judgements", where=str(folder / JUDGED),
+            why=f"{CORPUS} and {QUERIES} are there, and no {JUDGED}/*.tsv says which documents answer a query",
+            do=f"add {JUDGED}/test.tsv with the columns {', '.join(HEADER)}",
+        )  # fmt: skip
+    return found
+
+
+def _read_texts(path: Path, what: str) -> tuple[list[str], dict[str, int]]:
+    """(texts, id → row) of a file. what: it holds, document or query."""
+    look(path)
+    frame = text_files.read_jsonl(path)
+    for name in ("_id", "text"):
+        if name not in frame.columns:
+            raise UserError(f"column '{name}' not found", where=str(path), do=did_you_mean(name, frame.columns))
+    ids, texts = (_strings(frame, name) for name in ("_id", "text"))
+    titles = _strings(frame, "title") if "title" in frame.columns and what == "document" else [""] * len(texts)
+    whole = [f"{title} {text}".strip() for title, text in zip(titles, texts, strict=True)]
+    empty = [row for row, text in enumerate(whole, 1) if not text]
+    if empty:
+        shown = f"{format_count(len(empty))} without text ({first_rows(empty)})"
+        raise UserError(shown, where=str(path), do="fill them in, or remove them")
+    places: dict[str, int] = {}
+    for row, name in enumerate(ids):
+        if not name:
+            raise UserError("no _id", where=f"{path}: row {row + 1}", do="give every row an id of its own")
+        if name in places:
+            why = f"rows {places[name] + 1} and {row + 1}"
+            shown = printable(name, 60)
+            raise UserError(f"id '{shown}' comes twice", where=str(path), why=why, do="remove one of them")
+        places[name] = row
+    return whole, places
+
+
+def _strings(frame: Frame, name: str) -> list[str]:
+    column = frame.columns[name]
+    values = column if isinstance(column, list) else column.to_pylist()
+    return ["" if value is None else str(value) for value in values]
+
+
+def _read_judged(path: Path, queries: Mapping[str, int], documents: Mapping[str, int]) -> dict[int, list[int]]:
+    """Row of a query → row and grade of each of its documents, end to end."""
+    look(path)
+    found: dict[int, dict[int, int]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        header = next(lines, [])
+        if len(header) != len(HEADER) or header[2].strip().lstrip("-").isdigit():
+            why = f"found {printable(', '.join(header), 80) or 'nothing'}"
+            raise UserError("no header", where=f"{path}:1", why=why, do=f"begin with {', '.join(HEADER)}")
+        for number, cells in enumerate(lines, 2):
+            if not cells:
+                continue
+            query, document, grade = _judgement(cells, f"{path}:{number}")
+            row, place = queries.get(query), documents.get(document)
+            if row is None or place is None:
+                what, name, known, file_name = ("query", query, queries, QUERIES) if row is None else (
+                    "document", document, documents, CORPUS
+                )  # fmt: skip
+                hint = did_you_mean(name, known)
+                do = hint if hint.startswith("did") else f"add it to {file_name}, or remove the line"
+                raise UserError(
+                    f"{what} '{printable(name, 60)}' is not in {file_name}", where=f"{path}:{number}", do=do
+                )
+            if found.setdefault(row, {}).setdefault(place, grade) != grade:
+                what = f"document '{printable(document, 60)}' has two grades for query '{printable(query, 60)}'"
+                raise UserError(what, where=f"{path}:{number}", do="remove one of them")
+    _require_relevant(found, list(queries), str(path))
+    return {row: [x for pair in graded.items() for x in pair] for row, graded in found.items()}
+
+
+def _judgement(cells: Sequence[str], where: str) -> tuple[str, str, int]:
+    try:
+        query, document, grade = cells
+        return query, document, int(grade)
+    except ValueError:
+        why = printable("\t".join(cells), 80)
+        raise UserError(
+            "not a judgement", where=where, why=f"found {why!r}", do="give two ids and a whole number, split by tabs"
+        ) from None
+
+
+def _require_relevant(found: Mapping[int, Mapping[int, int]], names: Sequence[str], where: str) -> None:
+    """Raise UserError where there is no query, or one has no document above grade 0."""
+    if not found:
+        raise UserError("the file has no judgements", where=where)
+    without = [names[row] for row, graded in found.items() if max(graded.values()) <= 0]
+    if without:
+        shown = ", ".join(printable(name, 40) for name in without[:3]) + (" …" if len(without) > 3 else "")
+        what = "1 query has" if len(without) == 1 else f"{len(without):,} queries have"
+        raise UserError(
+            f"{what} no relevant document ({shown})", where=where, do="remove their lines, or give a grade above 0"
+        )

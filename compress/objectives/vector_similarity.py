@@ -1,0 +1,54 @@
+"""Similarities of the texts of a batch, as the teacher's vectors have them."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from compress.contracts import Batch, EncoderOutput, Needs
+from compress.objectives._common import Base, field, make_zero_loss, positive, teacher_of, widen
+
+_KIND = "vector_similarity"
+
+
+class Objective(Base):
+    """KL divergence, teacher to student, of each text's similarities to the others of the micro-batch.
+
+    Softmax over the cosines of a text's vector with those of all other texts, divided by a temperature (SEED, Fang et
+    al., arXiv 2101.04731, within the batch). The widths of the vectors may differ. Mean over texts; a micro-batch of
+    one or two texts has no effect.
+    temperature: divides the cosines of both; lower values compare the nearest texts only.
+    """
+
+    coupled = True
+    softens = False  # its temperature divides cosines
+    of_vectors: ClassVar[bool] = True
+
+    def __init__(self, *, temperature: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = 0.05) -> None:
+        super().__init__()
+        self.temperature = positive(temperature, "temperature", _KIND)
+        self.student_needs = Needs(logits=True)
+        self.teacher_needs: Needs | None = Needs(logits=True)
+
+    def count(self, batch: Batch) -> int:
+        return batch.rows
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """logits (B, D) and (B, E), the vectors → scalar."""
+        theirs = field(teacher_of(teacher, _KIND), "logits", _KIND, "teacher")
+        ours = field(student, "logits", _KIND)
+        if batch.rows < 3:
+            return make_zero_loss(ours)
+        p, q = (self._log_shares(widen(vectors)) for vectors in (ours, theirs))
+        return F.kl_div(p, q, log_target=True, reduction="sum") / batch.rows
+
+    def _log_shares(self, vectors: Tensor) -> Tensor:
+        """(B, D) → (B, B-1): log-softmax of each text's similarities to the others."""
+        units = F.normalize(vectors, dim=1)
+        others = ~torch.eye(len(units), dtype=torch.bool, device=units.device)
+        cosines = (units @ units.T)[others].view(len(units), -1)
+        return (cosines / self.temperature).log_softmax(1)

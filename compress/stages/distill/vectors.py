@@ -1,0 +1,40 @@
+"""What a distillation of sentence embeddings may ask for: objectives that compare vectors, and nothing with classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from compress.errors import UserError
+from compress.stages.distill.spec import Spec
+
+_OWN = "vectors and vector_similarity"
+
+
+def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Spec, embeds: bool) -> None:
+    """Raise UserError for objectives that read a task head's output as what it is not, and for options that a
+    distillation of embeddings does not have. embeds: the head gives vectors, not logits of classes."""
+    for name, (_, objective) in objectives.items():
+        reads = getattr(objective, "student_needs").logits  # noqa: B009 - of every objective
+        if not reads or getattr(objective, "of_vectors", False) == embeds:
+            continue
+        if embeds:
+            raise UserError(
+                f"objective {name} reads the logits of classes, and the model gives vectors",
+                where="objectives",
+                do=f"use {_OWN}, as in recipe embed-distil; to only cut a model, add --no-recover",
+            )  # fmt: skip
+        raise UserError(
+            f"objective {name} compares sentence embeddings, and the model answers a task", where="objectives",
+            do="use soft_targets and hard_labels, as in recipe distilbert-task",
+        )  # fmt: skip
+    if not embeds:
+        return
+    unsupported = {
+        "control": spec.control is True, "augmentation": spec.augmentation, "select": spec.select == "best",
+        "row_filter": spec.row_filter, "stop": spec.stop == "agreement",
+    }  # fmt: skip
+    for name, asked in unsupported.items():
+        if asked:
+            raise UserError(f"{name} is not supported for sentence embeddings", where=name, do="remove it")

@@ -1,0 +1,217 @@
+"""Sentence embeddings through the commands: evaluated on texts, pairs and searches, cut, quantized, distilled,
+exported."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from e2e_toy import Cli, write_rows
+from sentence_folders import TEXTS, as_sentence_transformers, check_carried, vectors
+
+from compress.modelfolder.folder import inspect, load_model, save_model
+from compress.modelfolder.sentence_files import sentence_files
+from compress.onnx.session import OnnxSession
+from compress.predict.predictor import Predictor
+
+HIDDEN = 16
+WORDS = ("film", "good", "bad", "plot", "actor", "never", "liked", "she", "very")
+DATA = ("--data", "texts.txt", "--threads", "1")
+FIDELITY = ("vs_teacher/neighbour_overlap_10", "vs_teacher/similarity_rank_correlation")
+
+
+@pytest.fixture
+def mine(own_model: Path) -> Path:
+    """`mine`, an encoder of 6 layers that sentence-transformers would embed with, and plain text in `texts.txt`."""
+    loaded = load_model(own_model, keep=())
+    shutil.rmtree(own_model)
+    save_model(own_model, loaded.model, tokenizer_files=loaded.tokenizer_files)
+    rows = itertools.islice(itertools.combinations_with_replacement(WORDS, 4), 0, None, 2)  # 248 texts
+    Path("texts.txt").write_text("".join(" ".join(words) + "\n" for words in rows), encoding="utf-8")
+    return as_sentence_transformers(own_model, HIDDEN, pooling="mean")
+
+
+def without_prompts(folder: Path) -> None:
+    """Queries and documents are read alike."""
+    (folder / "config_sentence_transformers.json").write_text("{}")
+
+
+def figures(done: object, place: int = -1) -> dict[str, float]:
+    return json.loads(done.out)["models"][place]["values"]  # type: ignore[attr-defined]
+
+
+def same_vectors(folder: Path, wanted: Path, texts: list[str] = TEXTS) -> None:
+    """The task's answers are the vectors that the folder's files mean, and those of another folder."""
+    found = np.stack([answer.vector for answer in Predictor(folder).predict(texts)])
+    np.testing.assert_allclose(found, vectors(folder, texts), atol=1e-5)
+    np.testing.assert_allclose(found, vectors(wanted, texts), atol=1e-5)
+
+
+# --- evaluate -----------------------------------------------------------------------------------------------------
+
+
+def test_texts_alone_are_compared_with_the_parent(mine: Path, compress: Cli) -> None:
+    shutil.copytree(mine, "same")
+    alone = compress("evaluate", mine, *DATA, "--json")
+    assert alone.code == 0, alone.err
+    assert not [name for name in figures(alone) if name.startswith(("quality/", "vs_teacher/"))]
+    done = compress("evaluate", "same", "--against", mine, *DATA, "--json")
+    assert done.code == 0, done.err
+    found = figures(done)
+    assert found["quality/cosine"] == pytest.approx(1, abs=1e-6)
+    assert [found[name] for name in FIDELITY] == pytest.approx([1, 1])
+    assert {"quality/cosine_low", "quality/cosine_high", f"{FIDELITY[0]}_low"} <= found.keys()
+
+
+def test_pairs_and_searches_have_their_metrics(mine: Path, compress: Cli) -> None:
+    texts = Path("texts.txt").read_text().splitlines()
+    pairs = [{"a": a, "b": b, "similarity": i % 5 + 0.5} for i, (a, b) in enumerate(itertools.pairwise(texts))]
+    write_rows(Path("scored/test.jsonl"), pairs)
+    named = ("--text-column", "a", "--text-pair-column", "b", "--threads", "1", "--json")
+    done = compress("evaluate", mine, "--data", "scored", *named)
+    assert done.code == 0, done.err
+    assert -1 <= figures(done)["quality/spearman"] <= 1
+
+    without_prompts(mine)
+    found = [{"a": text, "b": text, "negative": other} for text, other in zip(texts, texts[::-1], strict=True)]
+    write_rows(Path("searched/test.jsonl"), found)
+    done = compress("evaluate", mine, "--data", "searched", *named)
+    assert done.code == 0, done.err
+    values = figures(done)  # each text finds itself
+    assert {values[f"quality/{name}"] for name in ("ndcg_at_10", "mrr_at_10", "recall_at_1")} == {1.0}
+
+    done = compress("evaluate", mine, "--data", "searched", *named, "--metric", "spearman")
+    assert (done.code, done.line) == (
+        2,
+        "error: data.metric: spearman has no figure on retrieval; use ndcg_at_10 or mrr_at_10 or recall_at_1 or "
+        "recall_at_10 or recall_at_100",
+    )
+    done = compress("evaluate", mine, "--data", "searched", *named, "--metric", "recall@10")
+    assert done.code == 0, done.err
+
+
+def test_a_search_in_the_layout_of_beir(mine: Path, compress: Cli) -> None:
+    texts = Path("texts.txt").read_text().splitlines()[:20]
+    write_rows(Path("beir/corpus.jsonl"), [{"_id": f"d{i}", "title": "", "text": t} for i, t in enumerate(texts)])
+    write_rows(Path("beir/queries.jsonl"), [{"_id": f"q{i}", "text": t} for i, t in enumerate(texts[:8])])
+    Path("beir/qrels").mkdir()
+    judged = [f"q{i}\td{i}\t2" for i in range(6)] + ["q0\td7\t1"]
+    Path("beir/qrels/test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n")
+    prompted = figures(compress("evaluate", mine, "--data", "beir", "--threads", "1", "--json"))
+    without_prompts(mine)
+    done = compress("evaluate", mine, "--data", "beir", "--threads", "1", "--json")
+    assert done.code == 0, done.err
+    values = figures(done)
+    assert prompted["quality/mrr_at_10"] != values["quality/mrr_at_10"]  # queries and documents have other prompts
+    assert values["quality/mrr_at_10"] == 1.0
+    assert values["quality/recall_at_1"] == pytest.approx((5 + 0.5) / 6)  # one query has two documents
+    assert json.loads(done.out)["models"][0]["context"]["rows"] == "6"
+
+
+# --- the verbs ----------------------------------------------------------------------------------------------------
+
+
+def result(done: object) -> Path:
+    assert done.code == 0, done.err  # type: ignore[attr-defined]
+    (made,) = (line.split()[1] for line in done.out.splitlines() if line.startswith("model "))  # type: ignore[attr-defined]
+    return Path(made)
+
+
+def test_cut_quantize_export(mine: Path, compress: Cli) -> None:
+    cut = result(compress("prune-layers", mine, *DATA, "--keep", "4", "--no-recover", "--output", "runs/cut"))
+    assert inspect(cut).config.depth == 4
+    check_carried(cut, mine, same_model=False)
+    same_vectors(cut, cut)
+    pytest.importorskip("onnxruntime")
+    small = result(compress("quantize", cut, *DATA, "--no-sensitivity", "--output", "runs/small"))
+    check_carried(small, mine, same_model=False)
+    done = compress("evaluate", small, "--against", mine, *DATA, "--json")
+    assert done.code == 0, done.err
+    assert 0 < figures(done)["quality/cosine"] < 1
+    assert figures(done)["vs_teacher/size_ratio"] > 1
+
+
+def test_an_exported_file_gives_vectors_and_the_states_that_are_pooled(mine: Path, compress: Cli) -> None:
+    pytest.importorskip("onnxruntime")
+    done = compress("export", mine, "--output", "out", "--threads", "1")
+    assert done.code == 0, done.err
+    check_carried(Path("out"), mine)
+    ours, file = Predictor(Path("out")), Predictor(Path("out"), runtime="onnxruntime")
+    for a, b in zip(ours.predict(TEXTS), file.predict(TEXTS), strict=True):
+        np.testing.assert_allclose(a.vector, b.vector, atol=1e-5)
+    session = OnnxSession(Path("out/model.onnx")).session
+    assert [entry.name for entry in session.get_outputs()] == ["last_hidden_state", "sentence_embedding"]
+    done = compress("export", mine, "--writer", "torch", "--output", "other", "--threads", "1")
+    assert done.code == 2, done.out
+    done = compress("export", mine, "--to", "hf", "--output", "hf", "--threads", "1")
+    assert done.code == 0, done.err
+    same_vectors(Path("hf"), mine)
+
+
+def test_distil_on_plain_text(mine: Path, compress: Cli) -> None:
+    flags = ("--recipe", "embed-distil", "--teacher", "mine", *DATA, "--output", "runs/distilled")
+    short = ("--set", "data.max_length=24", "--set", "stages.0.training.batch_rows=8")
+    made = result(compress("distill", *flags, *short))
+    assert inspect(made).config.depth == 3
+    check_carried(made, mine, same_model=False)
+    same_vectors(made, made)
+    untrained = ("--set", "stages.0.student.init=random", "--set", "stages.0.training.learning_rate=1e-9")
+    start = result(compress("distill", *flags[:-1], "runs/start", *short, *untrained))
+    other = ("--set", "stages.0.student.init=random", "--set", "stages.0.training.learning_rate=0.01")
+    trained = result(compress("distill", *flags[:-1], "runs/trained", *short, *other))
+    before, after = (
+        figures(compress("evaluate", folder, "--against", mine, *DATA, "--json"))["quality/cosine"]
+        for folder in (start, trained)
+    )
+    assert before < after
+
+
+def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress: Cli) -> None:
+    told = {
+        ("factorize", "mine", *DATA): "factorize does not support models of sentence embeddings",
+        ("prune-width", "mine", *DATA): "prune_width does not support models of sentence embeddings",
+        ("share", "mine", *DATA): "share does not support models of sentence embeddings",
+        ("prune-vocab", "mine", *DATA): "prune_vocab does not support models of sentence embeddings",
+        ("sparsify", "mine", *DATA): "sparsify does not support models of sentence embeddings",
+        ("fit", "mine", *DATA, "--max-mb", "1"): "fit does not support models of sentence embeddings",
+        ("finetune", "--model", "mine", "--data", "data", "--task", "embedding"): "is not trained on labels",
+        ("prune-layers", "mine", *DATA, "--keep", "4"): "objective soft_targets reads the logits of classes",
+        ("prune-layers", "mine", *DATA, "--keep", "4", "--criterion", "taylor", "--no-recover"): "needs labels",
+        ("distill", "--recipe", "embed-distil", "--teacher", "mine", *DATA, "--set", "stages.0.student.hidden=8"): (
+            "a student of another hidden size is not supported"
+        ),
+        ("calibrate", "mine", *DATA): "does not support embedding",
+        ("predict", "mine", "a text", "--pair", "another"): "needs single texts",
+        ("evaluate", "mine", "--data", "pairs", "--text-column", "first", "--text-pair-column", "second"): (
+            "holds labels of pairs, not scores"
+        ),
+    }
+    for words, line in told.items():
+        out = () if words[0] in ("predict", "evaluate") else ("--output", "out")
+        done = compress(*words, *out)
+        assert done.code == 2, (words, done.err)
+        assert line in done.line, (words, done.line)
+        assert not Path("out").exists()
+
+
+def test_an_embedder_can_still_be_fine_tuned_for_a_task(mine: Path, compress: Cli) -> None:
+    made = result(compress("finetune", "--model", mine, "--data", "data", "--threads", "1", "--output", "runs/tuned"))
+    assert inspect(made).heads["task"].kind == "classification"
+
+
+# --- a real model -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_minilm_keeps_its_vectors(minilm: Path, tmp_path: Path) -> None:
+    """all-MiniLM-L6-v2 as a task, and saved and read again."""
+    loaded = load_model(minilm)
+    beside = sentence_files(minilm, loaded.config)
+    made = save_model(
+        tmp_path / "made", loaded.model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta, beside=beside
+    )
+    same_vectors(made, minilm)
