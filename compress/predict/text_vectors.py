@@ -10,6 +10,7 @@ import numpy as np
 from compress.contracts import Watch, unwatched
 from compress.data.reading.pool import TextVectors
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.sentence_files import identity
 from compress.predict.embedder import Embedder
 
 
@@ -27,4 +28,5 @@ def make_text_vectors(
             loaded.append(Embedder(folder, device=device))
         return loaded[0](texts)
 
-    return TextVectors(embed, (modelfolder.fingerprint(folder), device), watch, stop)
+    mark = f"{identity(folder)} {modelfolder.inspect(folder).meta.max_length}"
+    return TextVectors(embed, (mark, device), watch, stop)

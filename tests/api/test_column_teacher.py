@@ -41,8 +41,9 @@ def test_no_teacher_folder_is_needed(classifier: Model, splits: Any) -> None:
 
 def test_a_model_for_the_layers_and_columns_that_teach(classifier: Model, splits: Any) -> None:
     data, more = said_by_a_teacher(splits)
+    more = [{**row, "text": f"{row['text']} {number}"} for number, row in enumerate(more * 2)]  # no text twice
     result = compress.distill(
-        classifier, data, unlabelled=more * 2, teacher_column=["p_negative", "p_positive"], student=2, control=False,
+        classifier, data, unlabelled=more, teacher_column=["p_negative", "p_positive"], student=2, control=False,
         min_confidence=0.9, disagreement="student", stop="agreement", allow_overlap=True, training=SHORT, **HOW,
     )  # fmt: skip
     models = {model["role"]: model["values"] for model in result.to_dict()["models"]}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from compress.data.reading import file_corpus
+from compress.data.reading.corpus import open_corpus
 from compress.data.reading.pool import PoolRequest, TextVectors, _Nearest, _VectorRanking, cut_passages
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import Table
@@ -130,6 +131,14 @@ def test_passages_are_ranked_by_vectors(write: Write, tmp_path: Path, monkeypatc
     assert sorted(taken(table)) == sorted(near)
     assert any(note.endswith("nearest to the training rows by vectors of the teacher") for note in table.notes)
     assert sum(calls) >= len(lines)
+
+
+def test_the_test_split_of_a_pool_is_never_taken(write: Write, tmp_path: Path) -> None:
+    write("pool/train.jsonl", [{"text": text} for text in noise(30)])
+    write("pool/test.jsonl", [{"text": f"the {word} of this film was secret indeed"} for word in FILMS])
+    corpus = open_corpus(str(tmp_path / "pool"))
+    assert "test" in corpus.splits
+    assert sorted(corpus.list_texts()) == sorted(noise(30))
 
 
 def test_a_selection_by_vectors_is_kept(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

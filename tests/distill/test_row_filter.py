@@ -69,6 +69,7 @@ def test_rows_on_which_models_disagree_come_first() -> None:
     assert apart[places].min() >= np.median(apart)
     assert (len(places), removed) == (500, {AGREEING: 500})
     assert len(chosen(disagreement="student", keep=0.1)[0]) == 100
+    assert len(chosen(most=900, disagreement="student", keep=0.1)[0]) == 100, "a number of rows does not undo it"
     places, _ = chosen(disagreement="student", most=7)
     assert set(places) == set(np.argsort(-apart)[:7])
     places, _ = chosen(disagreement="student", balance=5)

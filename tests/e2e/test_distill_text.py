@@ -89,7 +89,6 @@ def test_filters_of_later_runs(taught: Path, compress: Cli, monkeypatch: pytest.
         (("--disagreement", "teachers"), "there are no several teachers"),
         (("--disagreement", "runs/studnt"), "model folder 'runs/studnt' not found"),
         (("--balance", "5", "--set", "stages.0.use_unlabelled=false"), "the row filter has no effect"),
-        (("--stop", "agreement", "--unlabelled-rows", "0"), "stopping by agreement needs text without labels"),
     ],
 )
 def test_a_wrong_filter_is_one_line(words: tuple[str, ...], line: str, taught: Path, compress: Cli) -> None:

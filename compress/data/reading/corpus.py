@@ -46,9 +46,10 @@ class Corpus:
             yield from part
 
     def list_texts(self) -> Iterator[str]:
-        """The documents of all splits, each once."""
-        for split, rows in self.splits.items():
-            if split == "train" or rows is not self.splits["train"]:
+        """The documents of the splits that may be trained on, train and validation, each once."""
+        for split in ("train", "validation"):
+            rows = self.splits.get(split)
+            if rows is not None and (split == "train" or rows is not self.splits["train"]):
                 yield from self.texts(split)
 
 

@@ -129,8 +129,8 @@ def select_rows(
     if by_disagreement:
         left = left[np.argsort(-answers.disagreement[left], kind="stable")]
     number = len(left) if most is None else min(most, len(left))
-    if by_disagreement and most is None:
-        number = math.ceil((spec.keep or KEEP) * len(left))
+    if by_disagreement and (most is None or spec.keep is not None):
+        number = min(number, math.ceil((spec.keep or KEEP) * len(left)))
     if spec.balance is not None:
         room = max(1, math.ceil(number / classes)) if spec.balance == "even" else spec.balance
         keep(left[_rank_in_class(answers.predicted[left]) < room], BALANCE)

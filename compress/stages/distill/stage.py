@@ -340,9 +340,9 @@ class Stage:
         )
         if free:  # the checks look at classes
             return prepared
-        return diagnose_task(
-            spec, c, prepared, table, reader, asked, None if both is None else both.build_teacher_batches
-        )
+        judged = spec if text.held_out is not None else spec.model_copy(update={"stop": "validation"})
+        batches = None if both is None else both.build_teacher_batches
+        return diagnose_task(judged, c, prepared, table, reader, asked, batches)
 
     def _uses_unlabelled(self, table: Table) -> bool:
         """Whether rows without labels are trained on; without a teacher they say nothing."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from compress.data.batches.ragged import Ragged
 from compress.data.tables.table import Rows, Table, format_count
 from compress.data.tasks import task_of
+from compress.data.text.texts import find_overlap
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
@@ -82,8 +84,8 @@ def choose_text_rows(
     assert data is not None
     rows = find_unlabelled_rows(table, context) if uses_text else None
     held, figures = None, {}
-    if spec.stop == "agreement":
-        rows, held = _set_aside(rows, context)
+    if spec.stop == "agreement" and data.unlabelled_rows != 0:  # 0: a person wants to see what there is without
+        rows, held = _set_aside(rows, table, context)
         figures[HELD_OUT] = len(held)
     asked = spec.row_filter
     if asked is None:
@@ -91,7 +93,7 @@ def choose_text_rows(
         return TextRows(rows, augmented, held, figures)
     by_teacher = None if augmented is None or (spec.augmentation and spec.augmentation.keep_labels) else augmented
     if rows is None and by_teacher is None:
-        if data.unlabelled_rows == 0:  # a person wants to see what there is without
+        if data.unlabelled_rows == 0:
             return TextRows(rows, augmented, held, figures)
         raise UserError(
             "the row filter has no effect: there are no rows that only the teacher labels", where=WHERE,
@@ -123,8 +125,9 @@ def choose_text_rows(
     return TextRows(unlabelled, augmented if by_teacher is None else copies, held, figures | removed)
 
 
-def _set_aside(rows: Rows | None, context: StageContext) -> tuple[Rows, Rows]:
-    """(the rows to train on, those that only tell when to stop), drawn by the recipe's seed."""
+def _set_aside(rows: Rows | None, table: Table, context: StageContext) -> tuple[Rows, Rows]:
+    """(the rows to train on, those that only tell when to stop), drawn by the recipe's seed. A text that is there
+    several times, or with a label too, is trained on alone."""
     count = 0 if rows is None else min(MOST_HELD_OUT, len(rows) // HELD_OUT_PART)
     if rows is None or count < LEAST_HELD_OUT:
         found = "none" if rows is None else format_count(len(rows))
@@ -134,8 +137,17 @@ def _set_aside(rows: Rows | None, context: StageContext) -> tuple[Rows, Rows]:
             do="add text with --unlabelled or --pool, or remove it",
         )  # fmt: skip
     places = np.random.default_rng([context.recipe.seed, count]).permutation(len(rows))
-    context.say(f"{format_count(count, 'unlabelled row')} held out: training stops by the agreement with the teacher")
-    return rows.take(np.sort(places[count:])), rows.take(np.sort(places[:count]))
+    trained, held = rows.take(np.sort(places[count:])), rows.take(np.sort(places[:count]))
+    held = held.take(np.flatnonzero(~find_overlap(held, [trained, table.split("train")])))
+    if len(held) < LEAST_HELD_OUT:
+        raise UserError(
+            "stopping by agreement needs text that is not trained on", where="stop: agreement",
+            why=f"all but {len(held):,} of {count:,} held-out rows are there again among the others",
+            do="add other text with --unlabelled or --pool, or remove it",
+        )  # fmt: skip
+    number = format_count(len(held), "unlabelled row")
+    context.say(f"{number} held out: training stops by the agreement with the teacher")
+    return trained, held
 
 
 def _list_readers(
@@ -143,6 +155,11 @@ def _list_readers(
 ) -> tuple[AskedReader | None, Sequence[AskedReader]]:
     """(the teacher, the models that it is compared with)."""
     teacher, where = models.teacher, f"{WHERE}.disagreement"
+    if teacher is None and asked.disagreement is not None and isinstance(table.split("train").taught, Ragged):
+        raise UserError(
+            "teacher columns of tags are not compared with a model", where=where,
+            why="they hold words that are truncated", do="remove it, or name a teacher with --teacher",
+        )  # fmt: skip
     ours = None
     if teacher is not None:
         ours = AskedReader(models.live(), _tokenizer(teacher), models.fingerprint)
