@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -396,7 +397,13 @@ def test_how_long_a_server_may_take() -> None:
     session = bounded._bound(Session())
     session.request("GET", "http://127.0.0.1:9", timeout=20)
     with patience():
-        session.request("PUT", "http://127.0.0.1:9", timeout=20)
+        with patience():
+            pass
+        thread = threading.Thread(target=session.request, args=("PUT", "http://127.0.0.1:9"), kwargs={"timeout": 20})
+        thread.start()  # as MLflow does to download
+        thread.join()
+        assert os.environ[bounded.FILE_TIMEOUT] == "600"
+    assert bounded.FILE_TIMEOUT not in os.environ
     session.request("GET", "http://127.0.0.1:9", timeout=2)
     assert waited == [(5.0, 20), (5.0, 120.0), (2, 2)], "seconds to connect, seconds to answer"
 
