@@ -512,7 +512,7 @@ class Replay:
         """Sends the files of some records at once; the errors of the store."""
         calls: list[Callable[[], None]] = []
         owners: list[FileJob] = []
-        failed: dict[FileJob, Exception] = {}
+        failed: dict[FileJob, Exception] = {}  # one of a job that another try may cure goes before one that none will
         for job in jobs:
             try:
                 found = self._calls_of(job)
@@ -522,8 +522,8 @@ class Replay:
             calls += found
             owners += [job] * len(found)
         for job, error in zip(owners, run_at_once(calls), strict=True):
-            if error is not None:
-                failed.setdefault(job, error)
+            if error is not None and (job not in failed or _is_final(failed[job])):
+                failed[job] = error
         for job in jobs:
             if job not in failed and job.model is not None:
                 try:
@@ -531,7 +531,7 @@ class Replay:
                 except Exception as error:
                     failed[job] = error
             error = failed.get(job)
-            final = error is not None and (isinstance(error, FileNotFoundError) or is_rejected_file(error))
+            final = error is not None and _is_final(error)
             if (error is None or final) and self.files.remove(job):
                 with self._saving:
                     self.state.files = [number for number in self.state.files if number != job.number]
@@ -558,6 +558,11 @@ class Replay:
             model = self._connected().get_logged_model(self.state.models[job.model])
             self._places[job.model] = model.artifact_location
         return self._places[job.model]
+
+
+def _is_final(error: Exception) -> bool:
+    """True when no further try will bring this file to the store."""
+    return isinstance(error, FileNotFoundError) or is_rejected_file(error)
 
 
 def _parent_tags(parent: str | None) -> dict[str, str]:

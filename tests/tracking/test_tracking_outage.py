@@ -18,7 +18,7 @@ from tracking_tools import Opener, Seen
 
 from compress.cli.main import main
 from compress.errors import UserError
-from compress.tracking import Store, TrackedRun, bounded, outages, replay, sender, sync
+from compress.tracking import Store, TrackedRun, bounded, files, outages, replay, sender, sync
 from compress.tracking.files import patience
 from compress.tracking.names import slug
 from compress.tracking.server import run_server
@@ -332,6 +332,36 @@ def test_files_that_do_not_arrive_hold_nothing_back(
     before = len(proxy.asked)
     sync(run.folder)
     assert not [method for method, _ in proxy.asked[before:] if method == "PUT"], "once"
+
+
+def test_a_file_that_is_refused_for_good_takes_no_other_with_it(
+    opened: Opener, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+
+    sent = files._send
+
+    def send(repository: object, file: Path, folder: str) -> None:
+        if file.name == "a.json":
+            raise MlflowException("too long a name", error_code=INVALID_PARAMETER_VALUE)
+        if file.name == "b.json":
+            raise OSError("the connection was lost")
+        sent(repository, file, folder)  # pyright: ignore[reportArgumentType]
+
+    run = opened("run")
+    for name in ("a", "b", "c"):
+        (run.folder / "figures").mkdir(exist_ok=True)
+        (run.folder / "figures" / f"{name}.json").write_text("{}")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_send", send)
+        run.artifact(run.folder / "figures", "figures")
+        ending = run.finish(seconds=20)
+    assert ending.left == 1
+    assert sync(run.folder)[0].refused == 0
+    assert ending.run_id is not None
+    found = [f.path for f in seen.client.list_artifacts(ending.run_id, "figures")]
+    assert found == ["figures/a.json", "figures/b.json", "figures/c.json"]
 
 
 def test_files_that_a_process_did_not_send_are_still_known(
