@@ -17,7 +17,7 @@ from pathlib import Path
 from compress.tracking.store import Store
 
 MOST_FOLDERS = 3
-"""In the line that uploads them; more are named by the folder that holds them all."""
+"""In the line that uploads them; more are named by the folder that holds them all, where it is close above them."""
 
 Warn = Callable[[str], None]
 
@@ -143,7 +143,9 @@ def sync_command(folders: Sequence[Path]) -> str:
     """The command that uploads the runs of these folders, and those in them."""
     tops = sorted({one for one in folders if not any(other in one.parents for other in folders)})
     if len(tops) > MOST_FOLDERS:
-        tops = [Path(os.path.commonpath(tops))]
+        common = Path(os.path.commonpath(tops))
+        if all(common in (one.parent, one.parent.parent) for one in tops):  # else it holds much that is none of them
+            tops = [common]
     here = Path.cwd()
     shown = [one.relative_to(here) if one.is_relative_to(here) else one for one in tops]
     return " ".join(["compress sync", *(shlex.quote(str(one)) for one in shown)])

@@ -243,6 +243,8 @@ def test_many_folders_are_named_by_the_one_that_holds_them(tmp_path: Path, monke
     assert outages.sync_command(folders) == "compress sync runs/a runs/b runs/c"
     assert outages.sync_command([*folders, tmp_path / "runs" / "d e"]) == "compress sync runs"
     assert outages.sync_command([tmp_path / "d e"]) == "compress sync 'd e'"
+    apart = [tmp_path / name / "in" / "runs" for name in "abcd"]
+    assert outages.sync_command(apart) == "compress sync " + " ".join(f"{name}/in/runs" for name in "abcd")
 
 
 def test_an_answer_that_is_lost_doubles_nothing(opened: Opener, proxy: Proxy) -> None:

@@ -178,6 +178,16 @@ def test_children_find_their_parent_whichever_comes_first(
     assert seen.run("child").data.tags["mlflow.parentRunId"] == seen.run("parent").info.run_id
 
 
+def test_a_parent_goes_first_whatever_is_named_first(opened: Opener, store: Store, seen: Seen, tmp_path: Path) -> None:
+    parent = opened("summary", store=Store("http://127.0.0.1:9"))
+    time.sleep(0.002)  # begun at another millisecond
+    child = opened("lr=1", store=Store("http://127.0.0.1:9"), parent=parent.parent)
+    for run in (child, parent):
+        run.finish(seconds=0.1)
+    assert [d.name for d in sync(child.folder, parent.folder, uri=store.uri)] == ["summary", "lr=1"]
+    assert seen.run("lr=1").data.tags["mlflow.parentRunId"] == seen.run("summary").info.run_id
+
+
 def test_the_store_is_the_runs_own_unless_another_is_named(
     opened: Opener, store: Store, seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
