@@ -366,6 +366,33 @@ def test_a_file_that_is_refused_for_good_takes_no_other_with_it(
     assert found == ["figures/a.json", "figures/b.json", "figures/c.json"]
 
 
+@pytest.mark.parametrize("trouble", ["deleted", "unreadable"])
+def test_trouble_of_one_run_is_none_of_the_store(
+    opened: Opener, seen: Seen, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    run = opened("run")
+    _wait(lambda: run.run_id is not None)
+    if trouble == "deleted":
+        seen.client.delete_run(run.run_id or "")
+        run.metrics({"train/loss": 1.0}, 0)
+    else:
+        file = run.folder / "rows.json"
+
+        def fail(*_: object) -> None:
+            raise PermissionError(13, "Permission denied", str(file))
+
+        file.write_text("{}")
+        monkeypatch.setattr(files, "_send", fail)
+        run.artifact(file)
+    _wait(lambda: bool(warnings_said))
+    other = opened("other")
+    other.metrics({"train/loss": 1.0}, 0)
+    assert other.finish(seconds=20).left == 0
+    assert run.finish(seconds=20).left > 0
+    assert [said.startswith("tracking: ") and " again" not in said for said in warnings_said] == [True, True]
+    assert "not uploaded yet" in warnings_said[1]
+
+
 def test_files_that_a_process_did_not_send_are_still_known(
     opened: Opener, proxy: Proxy, warnings_said: list[str]
 ) -> None:
