@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -92,6 +92,10 @@ class RunMissing(Exception):  # noqa: N818 - tells of the store's state
 
 class RunDeleted(Exception):  # noqa: N818
     """A person deleted the run in the store: nothing is sent until they restore it."""
+
+
+class _Retired(Exception):  # noqa: N818
+    """The folder belongs to others: nothing more is sent of it here."""
 
 
 @dataclass
@@ -191,12 +195,14 @@ class Replay:
         client = self._connected()
         if not self.pending and self._plan is None:
             self.read_new()
-        self._ensure_run(client)
-        while self.pending and not self.retired:
-            self._send_some(client)
-            if not self.pending:
-                self.read_new()
-        self._link_parent(client, ask=not self._asked_parent)
+        with suppress(_Retired):
+            self._ensure_run(client)
+            while self.pending:
+                self._send_some(client)
+                if not self.pending:
+                    self.read_new()
+            self._require_folder()
+            self._link_parent(client, ask=not self._asked_parent)
 
     def send_files(self) -> int:
         """The files that were set aside, several at a time, each once; of how many records. Raises the first error of
@@ -204,11 +210,13 @@ class Replay:
         errors: list[Exception] = []
         waiting = self.files.waiting()
         for start in range(0, len(waiting), FILE_JOBS):
+            if self.retired:
+                return 0
             failed = self._send_jobs(waiting[start : start + FILE_JOBS])
             errors += failed
             if len(failed) == len(waiting[start : start + FILE_JOBS]):
                 break  # the store takes no files at all
-        if errors:
+        if errors and not self.retired:
             raise errors[0]
         return len(waiting)
 
@@ -236,6 +244,7 @@ class Replay:
 
     def _send_some(self, client: MlflowClient) -> None:
         plan = self._plan = self._plan or self._next_plan()
+        self._require_folder()  # after the plan is set: `retire` looks at it
         self._send_batch(client, plan.batch)
         plan.batch = Batch()
         if plan.datasets:
@@ -281,6 +290,11 @@ class Replay:
             if self.is_new and self._known and self._plan is None and not self._doubt and self._artifacts is not None:
                 _whole_runs[address] = self._artifacts
 
+    def _require_folder(self) -> None:
+        """Before each step of a thread that may have hung in the one before. Raises _Retired."""
+        if self.retired:
+            raise _Retired
+
     def save(self) -> None:
         with self._saving:
             if not self.retired:
@@ -293,6 +307,7 @@ class Replay:
                 batch.points = self._missing(client, batch.points)
             self._doubt, doubt = True, False  # until the answer is here
         for call in batch.calls():
+            self._require_folder()
             try:
                 retry_races(partial(self._log, client, call))
             except Exception as error:
@@ -305,6 +320,7 @@ class Replay:
 
     def _send_one_by_one(self, client: MlflowClient, call: Batch) -> None:
         for single in call.singles():
+            self._require_folder()
             try:
                 self._log(client, single)
             except Exception as error:
@@ -364,6 +380,7 @@ class Replay:
                 self._start_over()  # the store was emptied or made anew: the journal fills it again
         if self.state.run_id is None:
             with _making:
+                self._require_folder()
                 self._find_or_make_run(client, self._start)
                 sent_runs[address] = self.run_id
         sent_runs[address] = self.run_id
@@ -458,6 +475,7 @@ class Replay:
     ) -> bool:
         """Whether the store took it whole; what it rejects is passed over and counted. rows: data sets, which are then
         sent one by one."""
+        self._require_folder()
         try:
             retry_races(call)
         except Exception as error:
@@ -519,7 +537,7 @@ class Replay:
             except Exception as error:
                 failed[job] = error
                 continue
-            calls += found
+            calls += [partial(self._call, call) for call in found]
             owners += [job] * len(found)
         for job, error in zip(owners, run_at_once(calls), strict=True):
             if error is not None and (job not in failed or _is_final(failed[job])):
@@ -527,6 +545,7 @@ class Replay:
         for job in jobs:
             if job not in failed and job.model is not None:
                 try:
+                    self._require_folder()
                     models.finish_model(self._connected(), self.state.models[job.model])
                 except Exception as error:
                     failed[job] = error
@@ -540,6 +559,10 @@ class Replay:
                     del failed[job]
                 self.save()
         return list(failed.values())
+
+    def _call(self, send: Callable[[], None]) -> None:
+        self._require_folder()
+        send()
 
     def _calls_of(self, job: FileJob) -> list[Callable[[], None]]:
         if not job.place.exists():

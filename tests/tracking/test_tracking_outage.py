@@ -393,6 +393,23 @@ def test_trouble_of_one_run_is_none_of_the_store(
     assert "not uploaded yet" in warnings_said[1]
 
 
+def test_a_thread_that_hung_sends_nothing_of_a_folder_that_others_have(
+    opened: Opener, store: Store, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = opened("run", store=Store("http://127.0.0.1:9"))
+    run.dataset("opinions", "0123456789abcdef", "embedded:opinions", "evaluation")
+    run.finish(seconds=0.1)
+    hung = replay.Replay(run.folder, store, lambda _: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(replay.Replay, "_log_datasets", lambda *_: hung.retire())
+        hung.send_all()
+    assert seen.run("run").info.status == "RUNNING", "the status comes after the data sets"
+    assert hung.send_files() == 0
+    assert sync(run.folder, uri=store.uri)[0].refused == 0
+    assert seen.run("run").info.status == "FINISHED"
+    assert len(seen.run("run").inputs.dataset_inputs) == 1
+
+
 def test_files_that_a_process_did_not_send_are_still_known(
     opened: Opener, proxy: Proxy, warnings_said: list[str]
 ) -> None:
