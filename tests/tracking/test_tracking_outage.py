@@ -224,9 +224,11 @@ def test_a_dead_server_is_named_once_with_one_command(
         for run in (runs[0], *runs[:0:-1]):
             run.metrics({"train/loss": 1.0}, 0)
             assert run.finish(seconds=20).left == 2
-        assert len(warnings_said) == 1
-        assert "does not accept metrics" in warnings_said[0]
-    (left,) = warnings_said[1:]
+        down, first = warnings_said
+        assert "does not accept metrics" in down
+        upload = f"upload them with: compress sync {tmp_path / 'teachers' / 'a'}"
+        assert first == f"tracking: 2 records are not uploaded yet; {upload}", "at once: this process may be killed"
+    (left,) = warnings_said[2:]
     said, _, command = left.partition("; upload them with: ")
     assert said == "tracking: 8 records of 4 runs are not uploaded yet"
     assert command == f"compress sync {tmp_path / 'run'} {tmp_path / 'teachers' / 'a'}"
@@ -235,6 +237,23 @@ def test_a_dead_server_is_named_once_with_one_command(
     found = Seen(proxy.store).runs("once")
     assert {run.info.status for run in found} == {"FINISHED"}
     assert len(found) == 4
+
+
+def test_what_a_run_leaves_is_told_though_its_end_was_interrupted(
+    opened: Opener, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run = opened("run", store=Store("http://127.0.0.1:9"))
+    opened("never ended", store=run.store)
+    with monkeypatch.context() as patch:
+        patch.setattr(sender.Sender, "flush", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run.finish()
+    (left,) = [said for said in warnings_said if "not uploaded" in said]
+    assert left == f"tracking: 2 records are not uploaded yet; upload them with: compress sync {run.folder}"
+    assert run.finish().left == 2
 
 
 def test_many_folders_are_named_by_the_one_that_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
