@@ -161,6 +161,7 @@ class Replay:
         self._artifacts: str | None = None  # address of the run's files
         self._places: dict[str, str] = {}  # key of a model → address of its files
         self._known = False  # the run is in the store, asked in this process
+        self._unasked = False  # that is taken from an earlier journal of this process
         self._doubt = True
         self._asked_parent = False
         self._plan: Plan | None = None
@@ -371,7 +372,7 @@ class Replay:
         whole = _whole_runs.pop(address, None)  # once: whatever fails later is looked into
         if self._own and self.state.run_id is not None and whole is not None:
             self._artifacts = whole
-            self._known, self._doubt, self.is_new = True, False, True
+            self._known, self._doubt, self.is_new, self._unasked = True, False, True, True
             return
         if self.state.run_id is not None:
             try:
@@ -481,6 +482,10 @@ class Replay:
         except Exception as error:
             if not is_rejected(error) and not isinstance(error, FileNotFoundError):
                 raise
+            if self._unasked and is_rejected(error):
+                self._known = False  # perhaps it is the run that is not there any more
+                self._check_run(self._connected())
+                self._unasked = False
             if client is not None and len(rows) > 1:
                 for row in rows:
                     self._attempt(partial(self._log_datasets, client, [row]))

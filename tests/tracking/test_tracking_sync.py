@@ -125,6 +125,20 @@ def test_a_run_that_was_deleted_stays_deleted(opened: Opener, seen: Seen, tmp_pa
             sync(tmp_path / "run", uri=seen.store.uri)
 
 
+def test_a_run_that_was_deleted_before_it_went_on_loses_nothing(opened: Opener, seen: Seen) -> None:
+    first = opened("run")
+    first.metrics({"train/loss": 1.0}, 0)
+    run_id = first.finish().run_id
+    assert run_id is not None
+    seen.client.delete_run(run_id)
+    second = opened("run")
+    second.dataset("opinions", "0123456789abcdef", "embedded:opinions", "evaluation")
+    assert second.finish(seconds=20).left > 0
+    seen.client.restore_run(run_id)
+    assert sync(second.folder)[0].refused == 0
+    assert len(seen.run("run").inputs.dataset_inputs) == 1
+
+
 def test_a_model_begun_before_the_kill_is_not_made_twice(
     opened: Opener, store: Store, seen: Seen, tmp_path: Path
 ) -> None:
