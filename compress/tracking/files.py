@@ -63,6 +63,11 @@ class FileJobs:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def has_model(self, key: str) -> bool:
+        """Whether the files of this model stand aside."""
+        with self._lock:
+            return any(job.model == key for job in self._jobs.values())
+
     def add(self, job: FileJob) -> list[int]:
         """Sets a job aside; returns the numbers of earlier ones that it replaces."""
         with self._lock:

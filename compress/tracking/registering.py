@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from compress.errors import ExitCode, UserError, printable
 from compress.tracking import records as rec
 from compress.tracking.listing import all_experiments
-from compress.tracking.models import CARD_LIMIT, ensure_registered, new_version, read_card, versions_named
+from compress.tracking.models import CARD_LIMIT, ensure_registered, is_ready, new_version, read_card, versions_named
 from compress.tracking.names import model_name, truncate_text
 from compress.tracking.run import open_run
 from compress.tracking.state import read_state
@@ -20,7 +20,6 @@ from compress.tracking.store import Store, open_client, short
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel
     from mlflow.entities.model_registry import ModelVersion
 
 FINGERPRINT = "fingerprint"
@@ -155,7 +154,7 @@ def _logged(client: MlflowClient, candidate: Candidate) -> tuple[str, str | None
     query = f"params.{FINGERPRINT} = '{candidate.fingerprint}'"
     for model in client.search_logged_models(where, filter_string=query, max_results=50) if where else []:
         copied = FLAVOUR_TAG in model.tags  # by earlier versions, as a folder within an MLflow model
-        if not copied and _is_ready(model):
+        if not copied and is_ready(model):
             return model.model_id, model.source_run_id
     return None
 
@@ -192,13 +191,9 @@ def _log(
         if ending.left or state is None or key not in state.models:
             raise UserError("the store rejected the model", where=store.shown, code=ExitCode.ENVIRONMENT)
         model_id = state.models[key]
-        if not _is_ready(client.get_logged_model(model_id)):  # files that the store refuses for good are not left over
+        if not is_ready(client.get_logged_model(model_id)):  # files that the store refuses for good are not left over
             raise UserError("the store rejected the files of the model", where=store.shown, code=ExitCode.ENVIRONMENT)
     return model_id, ending.run_id
-
-
-def _is_ready(model: LoggedModel) -> bool:
-    return str(model.status) == "READY"
 
 
 def _failed(store: Store, error: Exception) -> UserError:

@@ -108,6 +108,7 @@ class Plan:
     datasets: list[rec.Record] = field(default_factory=list)
     models: deque[tuple[int, rec.Record, list[Point]]] = field(default_factory=deque)
     registered: deque[rec.Record] = field(default_factory=deque)
+    waiting: list[rec.Record] = field(default_factory=list)  # of `registered`: for the files of the models above
     files: list[tuple[int, rec.Record]] = field(default_factory=list)
     status: rec.Record | None = None
 
@@ -160,6 +161,7 @@ class Replay:
         self._client: MlflowClient | None = None
         self._artifacts: str | None = None  # address of the run's files
         self._places: dict[str, str] = {}  # key of a model → address of its files
+        self._versions: dict[str, list[rec.Record]] = {}  # key of one whose files have not arrived → its registrations
         self._known = False  # the run is in the store, asked in this process
         self._unasked = False  # that is taken from an earlier journal of this process
         self._doubt = True
@@ -178,6 +180,8 @@ class Replay:
                 self._remember(record)
                 if self._read in self.state.files:
                     self._set_aside(self._read, record)
+                if record["op"] == "register":
+                    self._await_files(record)
             else:
                 self.pending.append(record)
             self._read += 1
@@ -256,8 +260,13 @@ class Replay:
             if self._attempt(partial(self._log_model, client, record, points)):
                 plan.files.append((number, record))
             plan.models.popleft()
+        begun = {record["key"] for _, record in plan.files if record["op"] == "model"}
         while plan.registered:
-            self._attempt(partial(models.register_model, self, client, plan.registered[0]))
+            record = plan.registered[0]
+            if record["model"] in begun:
+                plan.waiting.append(record)
+            elif not self._await_files(record):
+                self._attempt(partial(models.register_model, self, client, record))
             plan.registered.popleft()
         if plan.status is not None:
             self._attempt(partial(self._set_status, client, plan.status))
@@ -267,6 +276,8 @@ class Replay:
         with self._saving:
             for number, record in plan.files:
                 self.state.files = sorted({*self.state.files, number} - {*self._set_aside(number, record)})
+            for record in plan.waiting:
+                self._versions.setdefault(record["model"], []).append(record)
             self.state.sent += plan.records
         for _ in range(plan.records):
             self.pending.popleft()
@@ -428,6 +439,7 @@ class Replay:
         self.state = SendState(self.store.shown)
         self.pending.clear()
         self.files.clear()
+        self._versions.clear()
         self.is_new = False
         self._plan, self._memory, self._offset, self._read = None, Memory(), 0, 0
         self._places, self._artifacts = {}, None
@@ -531,6 +543,14 @@ class Replay:
         place = self.place(record["path"] if record["op"] == "artifact" else record["folder"])
         return self.files.add(FileJob(number, record, place))
 
+    def _await_files(self, record: rec.Record) -> bool:
+        """Keeps the registration of a model until its files are there; False when they do not stand aside."""
+        with self._saving:
+            if not self.files.has_model(record["model"]):
+                return False
+            self._versions.setdefault(record["model"], []).append(record)
+        return True
+
     def _send_jobs(self, jobs: Sequence[FileJob]) -> list[Exception]:
         """Sends the files of some records at once; the errors of the store."""
         calls: list[Callable[[], None]] = []
@@ -548,22 +568,40 @@ class Replay:
             if error is not None and (job not in failed or _is_final(failed[job])):
                 failed[job] = error
         for job in jobs:
-            if job not in failed and job.model is not None:
-                try:
-                    self._require_folder()
-                    models.finish_model(self._connected(), self.state.models[job.model])
-                except Exception as error:
-                    failed[job] = error
-            error = failed.get(job)
-            final = error is not None and _is_final(error)
-            if (error is None or final) and self.files.remove(job):
-                with self._saving:
-                    self.state.files = [number for number in self.state.files if number != job.number]
-                if error is not None:
-                    self._refuse(error)
-                    del failed[job]
-                self.save()
+            error = failed.pop(job, None)
+            try:
+                self._end_job(job, error)
+            except Exception as unfinished:
+                failed[job] = unfinished
         return list(failed.values())
+
+    def _end_job(self, job: FileJob, error: Exception | None) -> None:
+        """Notes that the files of a record have arrived, or never will, and registers their model. Raises what another
+        try may cure; the job then stays."""
+        if error is not None and not _is_final(error):
+            raise error
+        self._require_folder()
+        try:
+            if error is None and job.model is not None:
+                models.finish_model(self._connected(), self.state.models[job.model])
+        except Exception as unfinished:
+            if not _is_final(unfinished):
+                raise
+            error = unfinished
+        while True:
+            with self._saving:
+                waiting = self._versions.get(job.model or "", [])
+                removed = not waiting and self.files.remove(job)
+                if removed:
+                    self.state.files = [number for number in self.state.files if number != job.number]
+            if not waiting:
+                break
+            self._attempt(partial(models.register_model, self, self._connected(), waiting[0]))
+            waiting.pop(0)
+        if removed:
+            if error is not None:
+                self._refuse(error)
+            self.save()
 
     def _call(self, send: Callable[[], None]) -> None:
         self._require_folder()
