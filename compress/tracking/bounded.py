@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from requests.adapters import HTTPAdapter
@@ -27,7 +30,14 @@ CREATES = ("/runs/create", "/logged-models", "/model-versions/create")
 """Ends of the addresses that make something new each time: an answer that was lost may stand for one that is there."""
 _BUSY = 429  # nothing was done
 _MARK = "_bounded_by_compress"
-_waiting = threading.local()
+FILE_TIMEOUT, FILE_SECONDS = "MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT", "600"
+"""How long the clients of clouds wait for one piece of a file. One of them gives up after a minute, another after this
+time."""
+_lock = threading.Lock()
+_patient: list[float] = []
+"""Seconds that are waited for at the moment, in the whole process: MLflow downloads in threads of its own."""
+_raised: list[str] = []
+"""FILE_TIMEOUT, while it is set by `wait_longer`."""
 
 
 class TooLarge(RequestException):
@@ -56,12 +66,22 @@ def _too_large(answer: Response) -> TooLarge:
     return TooLarge(f"the answer is larger than {LIMIT >> 20} MB; check that this is the address of an MLflow server")
 
 
-def set_patience(seconds: float) -> float:
-    """From now on requests of this thread wait at least so long for an answer; returns what it was before. 0: as long
-    as MLFLOW_HTTP_REQUEST_TIMEOUT says."""
-    before = getattr(_waiting, "seconds", 0.0)
-    _waiting.seconds = seconds
-    return before
+@contextmanager
+def wait_longer(seconds: float) -> Iterator[None]:
+    """Meanwhile the requests of this process wait at least so long for an answer, and those for files in a cloud
+    longer, unless FILE_TIMEOUT says otherwise."""
+    with _lock:
+        _patient.append(seconds)
+        if FILE_TIMEOUT not in os.environ:
+            os.environ[FILE_TIMEOUT] = FILE_SECONDS
+            _raised.append(FILE_TIMEOUT)
+    try:
+        yield
+    finally:
+        with _lock:
+            _patient.remove(seconds)
+            if not _patient and _raised:
+                os.environ.pop(_raised.pop(), None)
 
 
 def bound_client() -> None:
@@ -100,7 +120,7 @@ def _timed(request: Any) -> Any:
     @functools.wraps(request)
     def timed(*args: Any, timeout: Any = None, **more: Any) -> Any:
         if isinstance(timeout, int | float):
-            timeout = (min(timeout, CONNECT_SECONDS), max(timeout, getattr(_waiting, "seconds", 0.0)))
+            timeout = (min(timeout, CONNECT_SECONDS), max([timeout, *_patient]))
         return request(*args, timeout=timeout, **more)
 
     return timed

@@ -7,8 +7,8 @@ A record whose files are to be sent is set aside: `state.json` keeps its number 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from compress.storage.manifest import files_below
 from compress.storage.trees import second_names
-from compress.tracking.bounded import set_patience
+from compress.tracking.bounded import wait_longer
 from compress.tracking.records import Record
 
 if TYPE_CHECKING:
@@ -29,15 +29,9 @@ AT_ONCE = 8
 UPLOAD_SECONDS = 120.0
 
 
-@contextmanager
-def patience() -> Iterator[None]:
-    """Longer time-outs of this thread while files travel: a server answers a large upload late and is not dead for
-    it."""
-    before = set_patience(UPLOAD_SECONDS)
-    try:
-        yield
-    finally:
-        set_patience(before)
+def patience() -> AbstractContextManager[None]:
+    """Longer time-outs while files travel: a server answers a large file late and is not dead for it."""
+    return wait_longer(UPLOAD_SECONDS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +62,11 @@ class FileJobs:
 
     def __len__(self) -> int:
         return len(self._jobs)
+
+    def has_model(self, key: str) -> bool:
+        """Whether the files of this model stand aside."""
+        with self._lock:
+            return any(job.model == key for job in self._jobs.values())
 
     def add(self, job: FileJob) -> list[int]:
         """Sets a job aside; returns the numbers of earlier ones that it replaces."""

@@ -70,6 +70,11 @@ def finish_model(client: MlflowClient, model_id: str) -> None:
     client.finalize_logged_model(model_id, "READY")
 
 
+def is_ready(model: LoggedModel) -> bool:
+    """Whether its files have arrived."""
+    return str(model.status) == "READY"
+
+
 def read_card(folder: Path, limit: int) -> str:
     """The model card of a folder without the header that model hubs read, for the page of the model; empty where there
     is none. A longer one is cut at the end of a paragraph and says so.
@@ -141,12 +146,12 @@ def _remember(replay: JournalUpload, client: MlflowClient, key: str, model_id: s
 
 
 def register_model(replay: JournalUpload, client: MlflowClient, record: Record) -> None:
-    """A version of a registered model from a LoggedModel of this run, and its alias."""
+    """A version of a registered model from a LoggedModel of this run, and its alias. FileNotFoundError where the store
+    has no such model, or not its files."""
     model_id = replay.state.models.get(record["model"])
     if model_id is None:
         raise FileNotFoundError("the model to register was not logged")
     name = record["name"]
-    ensure_registered(client, name)
     version = _version_of(client, name, record["model"]) or _new_version(replay, client, record, model_id)
     if record["alias"]:
         client.set_registered_model_alias(name, record["alias"], version)
@@ -175,9 +180,12 @@ def _version_of(client: MlflowClient, name: str, key: str) -> str | None:
 
 
 def _new_version(replay: JournalUpload, client: MlflowClient, record: Record, model_id: str) -> str:
-    card = client.get_logged_model(model_id).tags.get(NOTE)
+    model = client.get_logged_model(model_id)
+    if not is_ready(model):
+        raise FileNotFoundError("the files of the model to register are not in the store")
+    ensure_registered(client, record["name"])
     tags = {KEY_TAG: record["model"]}
-    return new_version(replay.store, client, record["name"], model_id, replay.run_id, tags, card)
+    return new_version(replay.store, client, record["name"], model_id, replay.run_id, tags, model.tags.get(NOTE))
 
 
 def new_version(

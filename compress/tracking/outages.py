@@ -1,7 +1,8 @@
 """What this process has said about stores that do not answer, so that several runs do not each say it again.
 
-What runs leave behind is told once, with the one command that uploads all of it: when the command ends, or without one
-when the last open run does.
+What runs leave behind is told at once for the first run of a store, as the process may be killed before it ends. What
+later ones add is told once, with the one command that uploads all of it: when the command ends, or without one when the
+last open run does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 from compress.tracking.store import Store
 
 MOST_FOLDERS = 3
-"""In the line that uploads them; more are named by the folder that holds them all."""
+"""In the line that uploads them; more are named by the folder that holds them all, where it is close above them."""
 
 Warn = Callable[[str], None]
 
@@ -26,13 +27,15 @@ Warn = Callable[[str], None]
 class _Said:
     """down: address of a store and what it does not accept → the number of that outage.  outages: so far.  slow: stores
     whose files did not arrive in time.  left: folder of a run → records, and records without their files, that have not
-    arrived.  open: runs that have not ended.  commands: that report themselves when they end.
+    arrived.  told: address of a store → the first of its runs that left something, which was told.  open: runs that
+    have not ended.  commands: that report themselves when they end.
     """
 
     down: dict[tuple[str, str], int] = field(default_factory=dict)
     outages: int = 0
     slow: set[str] = field(default_factory=set)
     left: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    told: dict[str, Path] = field(default_factory=dict)
     open: int = 0
     commands: int = 0
     warn: Warn = lambda _: None
@@ -86,16 +89,21 @@ def run_begins() -> None:
         _said.open += 1
 
 
-def run_ends(folder: Path, records: int, files: int, warn: Warn) -> None:
+def run_ends(folder: Path, store: Store, records: int, files: int, warn: Warn) -> None:
     """A run has ended. records: that have not arrived.  files: records that have, without their files.  warn: takes
     the line that says so, now or when the command ends."""
     with _lock:
         _said.open = max(_said.open - 1, 0)
         _said.left.pop(folder, None)
+        first = False
         if records or files:
+            first = store.uri not in _said.told
+            _said.told.setdefault(store.uri, folder)
             _said.left[folder] = (records, files)
             _said.warn = warn
         last = not _said.open and not _said.commands
+    if first:
+        warn(_left_line({folder: (records, files)}))
     if last:
         _report()
 
@@ -118,12 +126,18 @@ def reported_once() -> Iterator[None]:
 def _report() -> None:
     with _lock:
         left, warn = dict(_said.left), _said.warn
+        more = left.keys() - _said.told.values()
         _said.left.clear()
+        _said.told.clear()
         _said.down.clear()  # the next command says it anew
-    if left:
-        records, files = (sum(one) for one in zip(*left.values(), strict=True))
-        runs = f" of {len(left)} runs" if len(left) > 1 else ""
-        warn(f"tracking: {_describe(records, files, runs)} not uploaded yet; upload them with: {sync_command([*left])}")
+    if more:
+        warn(_left_line(left))
+
+
+def _left_line(left: Mapping[Path, tuple[int, int]]) -> str:
+    records, files = (sum(one) for one in zip(*left.values(), strict=True))
+    runs = f" of {len(left)} runs" if len(left) > 1 else ""
+    return f"tracking: {_describe(records, files, runs)} not uploaded yet; upload them with: {sync_command([*left])}"
 
 
 def _describe(records: int, files: int, runs: str) -> str:
@@ -143,7 +157,9 @@ def sync_command(folders: Sequence[Path]) -> str:
     """The command that uploads the runs of these folders, and those in them."""
     tops = sorted({one for one in folders if not any(other in one.parents for other in folders)})
     if len(tops) > MOST_FOLDERS:
-        tops = [Path(os.path.commonpath(tops))]
+        common = Path(os.path.commonpath(tops))
+        if all(common in (one.parent, one.parent.parent) for one in tops):  # else it holds much that is none of them
+            tops = [common]
     here = Path.cwd()
     shown = [one.relative_to(here) if one.is_relative_to(here) else one for one in tops]
     return " ".join(["compress sync", *(shlex.quote(str(one)) for one in shown)])

@@ -186,7 +186,6 @@ class Reader:
         folder = local_artifacts(run.artifacts)
         if folder is not None:
             return _short_text(folder / name)
-        from mlflow.exceptions import MlflowException
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with tempfile.TemporaryDirectory() as here:
@@ -195,7 +194,7 @@ class Reader:
                 # What `download_artifacts` calls for each file, after it has asked for the run, its models, its files.
                 get_artifact_repository(run.artifacts, tracking_uri=self.store.uri)._download_file(name, str(file))
                 return _short_text(file)
-            except (MlflowException, OSError):
+            except Exception:  # each store of files has errors of its own: S3's are botocore's
                 return None
 
     def _by_statement(self, chosen: Sequence[ListedRun]) -> list[StoredRun] | None:

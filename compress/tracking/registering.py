@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from compress.errors import ExitCode, UserError, printable
 from compress.tracking import records as rec
 from compress.tracking.listing import all_experiments
-from compress.tracking.models import CARD_LIMIT, ensure_registered, new_version, read_card, versions_named
+from compress.tracking.models import CARD_LIMIT, ensure_registered, is_ready, new_version, read_card, versions_named
 from compress.tracking.names import model_name, truncate_text
 from compress.tracking.run import open_run
 from compress.tracking.state import read_state
@@ -107,7 +107,7 @@ def _register(
     store: Store, client: MlflowClient, name: str, candidate: Candidate, experiment: str, warn: Callable
 ) -> Version:
     """A new version of the model."""
-    model_id, run_id = _logged(client, candidate) or _log(store, candidate, experiment, warn)
+    model_id, run_id = _logged(client, candidate) or _log(store, client, candidate, experiment, warn)
     tags = {
         **{key: truncate_text(value, DESCRIPTION_LIMIT) for key, value in candidate.facts.items()},
         FINGERPRINT_TAG: candidate.fingerprint,
@@ -154,13 +154,15 @@ def _logged(client: MlflowClient, candidate: Candidate) -> tuple[str, str | None
     query = f"params.{FINGERPRINT} = '{candidate.fingerprint}'"
     for model in client.search_logged_models(where, filter_string=query, max_results=50) if where else []:
         copied = FLAVOUR_TAG in model.tags  # by earlier versions, as a folder within an MLflow model
-        if not copied and str(model.status) == "READY":
+        if not copied and is_ready(model):
             return model.model_id, model.source_run_id
     return None
 
 
-def _log(store: Store, candidate: Candidate, experiment: str, warn: Callable) -> tuple[str, str | None]:
-    """A run of its own for a folder that no run of this store made."""
+def _log(
+    store: Store, client: MlflowClient, candidate: Candidate, experiment: str, warn: Callable
+) -> tuple[str, str | None]:
+    """A run of its own for a folder that no run of this store made. UserError unless all its files have arrived."""
     label = candidate.folder.parent.name if candidate.folder.name in ("model", "student") else candidate.folder.name
     with tempfile.TemporaryDirectory() as scratch:
         run = open_run(
@@ -189,6 +191,8 @@ def _log(store: Store, candidate: Candidate, experiment: str, warn: Callable) ->
         if ending.left or state is None or key not in state.models:
             raise UserError("the store rejected the model", where=store.shown, code=ExitCode.ENVIRONMENT)
         model_id = state.models[key]
+        if not is_ready(client.get_logged_model(model_id)):  # files that the store refuses for good are not left over
+            raise UserError("the store rejected the files of the model", where=store.shown, code=ExitCode.ENVIRONMENT)
     return model_id, ending.run_id
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -94,6 +94,10 @@ class RunDeleted(Exception):  # noqa: N818
     """A person deleted the run in the store: nothing is sent until they restore it."""
 
 
+class _Retired(Exception):  # noqa: N818
+    """The folder belongs to others: nothing more is sent of it here."""
+
+
 @dataclass
 class Plan:
     """Records that are sent together: one call for their figures, parameters and tags, one for their data sets, one for
@@ -104,6 +108,7 @@ class Plan:
     datasets: list[rec.Record] = field(default_factory=list)
     models: deque[tuple[int, rec.Record, list[Point]]] = field(default_factory=deque)
     registered: deque[rec.Record] = field(default_factory=deque)
+    waiting: list[rec.Record] = field(default_factory=list)  # of `registered`: for the files of the models above
     files: list[tuple[int, rec.Record]] = field(default_factory=list)
     status: rec.Record | None = None
 
@@ -156,7 +161,9 @@ class Replay:
         self._client: MlflowClient | None = None
         self._artifacts: str | None = None  # address of the run's files
         self._places: dict[str, str] = {}  # key of a model → address of its files
+        self._versions: dict[str, list[rec.Record]] = {}  # key of one whose files have not arrived → its registrations
         self._known = False  # the run is in the store, asked in this process
+        self._unasked = False  # that is taken from an earlier journal of this process
         self._doubt = True
         self._asked_parent = False
         self._plan: Plan | None = None
@@ -173,6 +180,8 @@ class Replay:
                 self._remember(record)
                 if self._read in self.state.files:
                     self._set_aside(self._read, record)
+                if record["op"] == "register":
+                    self._await_files(record)
             else:
                 self.pending.append(record)
             self._read += 1
@@ -191,12 +200,14 @@ class Replay:
         client = self._connected()
         if not self.pending and self._plan is None:
             self.read_new()
-        self._ensure_run(client)
-        while self.pending and not self.retired:
-            self._send_some(client)
-            if not self.pending:
-                self.read_new()
-        self._link_parent(client, ask=not self._asked_parent)
+        with suppress(_Retired):
+            self._ensure_run(client)
+            while self.pending:
+                self._send_some(client)
+                if not self.pending:
+                    self.read_new()
+            self._require_folder()
+            self._link_parent(client, ask=not self._asked_parent)
 
     def send_files(self) -> int:
         """The files that were set aside, several at a time, each once; of how many records. Raises the first error of
@@ -204,11 +215,13 @@ class Replay:
         errors: list[Exception] = []
         waiting = self.files.waiting()
         for start in range(0, len(waiting), FILE_JOBS):
+            if self.retired:
+                return 0
             failed = self._send_jobs(waiting[start : start + FILE_JOBS])
             errors += failed
             if len(failed) == len(waiting[start : start + FILE_JOBS]):
                 break  # the store takes no files at all
-        if errors:
+        if errors and not self.retired:
             raise errors[0]
         return len(waiting)
 
@@ -236,6 +249,7 @@ class Replay:
 
     def _send_some(self, client: MlflowClient) -> None:
         plan = self._plan = self._plan or self._next_plan()
+        self._require_folder()  # after the plan is set: `retire` looks at it
         self._send_batch(client, plan.batch)
         plan.batch = Batch()
         if plan.datasets:
@@ -246,8 +260,13 @@ class Replay:
             if self._attempt(partial(self._log_model, client, record, points)):
                 plan.files.append((number, record))
             plan.models.popleft()
+        begun = {record["key"] for _, record in plan.files if record["op"] == "model"}
         while plan.registered:
-            self._attempt(partial(models.register_model, self, client, plan.registered[0]))
+            record = plan.registered[0]
+            if record["model"] in begun:
+                plan.waiting.append(record)
+            elif not self._await_files(record):
+                self._attempt(partial(models.register_model, self, client, record))
             plan.registered.popleft()
         if plan.status is not None:
             self._attempt(partial(self._set_status, client, plan.status))
@@ -257,6 +276,8 @@ class Replay:
         with self._saving:
             for number, record in plan.files:
                 self.state.files = sorted({*self.state.files, number} - {*self._set_aside(number, record)})
+            for record in plan.waiting:
+                self._versions.setdefault(record["model"], []).append(record)
             self.state.sent += plan.records
         for _ in range(plan.records):
             self.pending.popleft()
@@ -281,6 +302,11 @@ class Replay:
             if self.is_new and self._known and self._plan is None and not self._doubt and self._artifacts is not None:
                 _whole_runs[address] = self._artifacts
 
+    def _require_folder(self) -> None:
+        """Before each step of a thread that may have hung in the one before. Raises _Retired."""
+        if self.retired:
+            raise _Retired
+
     def save(self) -> None:
         with self._saving:
             if not self.retired:
@@ -293,6 +319,7 @@ class Replay:
                 batch.points = self._missing(client, batch.points)
             self._doubt, doubt = True, False  # until the answer is here
         for call in batch.calls():
+            self._require_folder()
             try:
                 retry_races(partial(self._log, client, call))
             except Exception as error:
@@ -305,6 +332,7 @@ class Replay:
 
     def _send_one_by_one(self, client: MlflowClient, call: Batch) -> None:
         for single in call.singles():
+            self._require_folder()
             try:
                 self._log(client, single)
             except Exception as error:
@@ -355,7 +383,7 @@ class Replay:
         whole = _whole_runs.pop(address, None)  # once: whatever fails later is looked into
         if self._own and self.state.run_id is not None and whole is not None:
             self._artifacts = whole
-            self._known, self._doubt, self.is_new = True, False, True
+            self._known, self._doubt, self.is_new, self._unasked = True, False, True, True
             return
         if self.state.run_id is not None:
             try:
@@ -364,6 +392,7 @@ class Replay:
                 self._start_over()  # the store was emptied or made anew: the journal fills it again
         if self.state.run_id is None:
             with _making:
+                self._require_folder()
                 self._find_or_make_run(client, self._start)
                 sent_runs[address] = self.run_id
         sent_runs[address] = self.run_id
@@ -410,6 +439,7 @@ class Replay:
         self.state = SendState(self.store.shown)
         self.pending.clear()
         self.files.clear()
+        self._versions.clear()
         self.is_new = False
         self._plan, self._memory, self._offset, self._read = None, Memory(), 0, 0
         self._places, self._artifacts = {}, None
@@ -458,11 +488,16 @@ class Replay:
     ) -> bool:
         """Whether the store took it whole; what it rejects is passed over and counted. rows: data sets, which are then
         sent one by one."""
+        self._require_folder()
         try:
             retry_races(call)
         except Exception as error:
             if not is_rejected(error) and not isinstance(error, FileNotFoundError):
                 raise
+            if self._unasked and is_rejected(error):
+                self._known = False  # perhaps it is the run that is not there any more
+                self._check_run(self._connected())
+                self._unasked = False
             if client is not None and len(rows) > 1:
                 for row in rows:
                     self._attempt(partial(self._log_datasets, client, [row]))
@@ -508,38 +543,69 @@ class Replay:
         place = self.place(record["path"] if record["op"] == "artifact" else record["folder"])
         return self.files.add(FileJob(number, record, place))
 
+    def _await_files(self, record: rec.Record) -> bool:
+        """Keeps the registration of a model until its files are there; False when they do not stand aside."""
+        with self._saving:
+            if not self.files.has_model(record["model"]):
+                return False
+            self._versions.setdefault(record["model"], []).append(record)
+        return True
+
     def _send_jobs(self, jobs: Sequence[FileJob]) -> list[Exception]:
         """Sends the files of some records at once; the errors of the store."""
         calls: list[Callable[[], None]] = []
         owners: list[FileJob] = []
-        failed: dict[FileJob, Exception] = {}
+        failed: dict[FileJob, Exception] = {}  # one of a job that another try may cure goes before one that none will
         for job in jobs:
             try:
                 found = self._calls_of(job)
             except Exception as error:
                 failed[job] = error
                 continue
-            calls += found
+            calls += [partial(self._call, call) for call in found]
             owners += [job] * len(found)
         for job, error in zip(owners, run_at_once(calls), strict=True):
-            if error is not None:
-                failed.setdefault(job, error)
+            if error is not None and (job not in failed or _is_final(failed[job])):
+                failed[job] = error
         for job in jobs:
-            if job not in failed and job.model is not None:
-                try:
-                    models.finish_model(self._connected(), self.state.models[job.model])
-                except Exception as error:
-                    failed[job] = error
-            error = failed.get(job)
-            final = error is not None and (isinstance(error, FileNotFoundError) or is_rejected_file(error))
-            if (error is None or final) and self.files.remove(job):
-                with self._saving:
-                    self.state.files = [number for number in self.state.files if number != job.number]
-                if error is not None:
-                    self._refuse(error)
-                    del failed[job]
-                self.save()
+            error = failed.pop(job, None)
+            try:
+                self._end_job(job, error)
+            except Exception as unfinished:
+                failed[job] = unfinished
         return list(failed.values())
+
+    def _end_job(self, job: FileJob, error: Exception | None) -> None:
+        """Notes that the files of a record have arrived, or never will, and registers their model. Raises what another
+        try may cure; the job then stays."""
+        if error is not None and not _is_final(error):
+            raise error
+        self._require_folder()
+        try:
+            if error is None and job.model is not None:
+                models.finish_model(self._connected(), self.state.models[job.model])
+        except Exception as unfinished:
+            if not _is_final(unfinished):
+                raise
+            error = unfinished
+        while True:
+            with self._saving:
+                waiting = self._versions.get(job.model or "", [])
+                removed = not waiting and self.files.remove(job)
+                if removed:
+                    self.state.files = [number for number in self.state.files if number != job.number]
+            if not waiting:
+                break
+            self._attempt(partial(models.register_model, self, self._connected(), waiting[0]))
+            waiting.pop(0)
+        if removed:
+            if error is not None:
+                self._refuse(error)
+            self.save()
+
+    def _call(self, send: Callable[[], None]) -> None:
+        self._require_folder()
+        send()
 
     def _calls_of(self, job: FileJob) -> list[Callable[[], None]]:
         if not job.place.exists():
@@ -558,6 +624,11 @@ class Replay:
             model = self._connected().get_logged_model(self.state.models[job.model])
             self._places[job.model] = model.artifact_location
         return self._places[job.model]
+
+
+def _is_final(error: Exception) -> bool:
+    """True when no further try will bring this file to the store."""
+    return isinstance(error, FileNotFoundError) or is_rejected_file(error)
 
 
 def _parent_tags(parent: str | None) -> dict[str, str]:

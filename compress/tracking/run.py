@@ -196,20 +196,29 @@ class TrackedRun:
         if self._ending is not None:
             return self._ending
         self._append({"op": "finish", "status": status})
-        if self._sender is not None:
-            self._sender.flush(seconds)
-            self._sender.close()
+        try:
+            if self._sender is not None:
+                try:
+                    self._sender.flush(seconds)
+                finally:  # a second signal ends the waiting
+                    self._sender.close()
+        finally:
+            self._ending = self._end(status)
+        return self._ending
+
+    def _end(self, status: str) -> RunEnding:
+        """Tells what has not arrived, and leaves the folder to others."""
         sent = self._sender.sent_records if self._sender else 0
         left, files = max(self._written - sent, 0), self._sender.files_left if self._sender else 0
         sync = outages.sync_command([self.folder]) if left + files else None
-        self._ending = RunEnding(status, self.run_id, left + files, sync)
-        outages.run_ends(self.folder, left, files, self._warn_once)
+        ending = RunEnding(status, self.run_id, left + files, sync)
+        outages.run_ends(self.folder, self.store, left, files, self._warn_once)
         try:
             self._journal.close()
         except Exception as error:
             self._warn_once(f"tracking: the journal could not be closed: {error}")
         self._held.close()
-        return self._ending
+        return ending
 
     def ui_lines(self) -> list[str]:
         """The lines to type to see this run."""

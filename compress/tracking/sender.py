@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from requests.exceptions import RequestException
+
 from compress.tracking import outages
 from compress.tracking import records as rec
-from compress.tracking.replay import Replay
+from compress.tracking.replay import Replay, RunDeleted, RunMissing
 from compress.tracking.store import Store, short
 
 log = logging.getLogger("compress.tracking")
@@ -21,6 +25,8 @@ SERVER_INTERVAL = 10.0
 LONGEST_PAUSE = 60.0
 DOWN_SECONDS = 5.0
 """For the files of a run that ends, where files of an earlier run of this process did not arrive in time."""
+
+_OF_CONNECTIONS = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError, RequestException)
 
 
 class Lane(threading.Thread):
@@ -133,6 +139,7 @@ class Sender:
     ) -> None:
         self.folder, self.store, self._new = folder, store, new
         self._tell = warn
+        self._own_errors: set[type[Exception]] = set()  # that were told
         self.replay: Replay | None = None
         self.interval = interval or (SERVER_INTERVAL if store.is_server else INTERVAL)
         self._figures = self._lane("metrics", self._send_figures, at_once=True)
@@ -140,7 +147,12 @@ class Sender:
 
     def _lane(self, what: str, work: Callable[[], bool], *, at_once: bool) -> Lane:
         def failed(error: Exception) -> None:
-            if outages.begins(self.store, what):
+            if self._is_own(error):
+                new = type(error) not in self._own_errors
+                self._own_errors.add(type(error))
+            else:
+                new = outages.begins(self.store, what)
+            if new:
                 self.warn(self._describe(what, error))
 
         def succeeded(known: int) -> None:
@@ -148,6 +160,16 @@ class Sender:
                 self.warn(f"tracking: {self.store.shown} accepts {what} again")
 
         return Lane(f"tracking {what} {self.folder.name}", work, self.interval, failed, succeeded, at_once=at_once)
+
+    def _is_own(self, error: Exception) -> bool:
+        """True for trouble of this run alone, which tells nothing of the store: it was deleted there, or a file on this
+        machine cannot be read or written."""
+        if isinstance(error, RunDeleted | RunMissing):
+            return True
+        if not isinstance(error, OSError) or isinstance(error, _OF_CONNECTIONS):
+            return False
+        # The files of a store on this machine are local too.
+        return self.store.is_server or (error.filename is not None and self.folder in Path(error.filename).parents)
 
     def start(self) -> None:
         self._figures.start()

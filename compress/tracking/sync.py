@@ -31,11 +31,10 @@ class SyncedRun:
     live: bool = False
 
 
-def find_tracked_folders(top: Path) -> list[Path]:
-    """Folders of runs in `top` and below, those begun first first: a parent before its children."""
+def find_tracked_folders(top: Path) -> dict[Path, int]:
+    """Folders of runs in `top` and below → when each began, in ms."""
     found = [p.parent.parent for p in _journals(top, DEPTH)]
-    starts = {folder: rec.read(folder).start["t"] for folder in found if rec.has_journal(folder)}
-    return sorted(starts, key=lambda folder: starts[folder])
+    return {folder: rec.read(folder).start["t"] for folder in found if rec.has_journal(folder)}
 
 
 def _journals(folder: Path, depth: int) -> Iterator[Path]:
@@ -53,7 +52,7 @@ def sync(*tops: Path, uri: str | None = None, warn: Callable[[str], None] = lamb
     Sending twice changes nothing. UserError: no run here; the store cannot be named, or does not answer. One that takes
     no files gets the figures of every run first.
     """
-    folders: dict[Path, None] = {}
+    starts: dict[Path, int] = {}
     for top in tops:
         if not top.is_dir():
             raise UserError("no such folder", where=str(top), do="name the folder of a run")
@@ -64,9 +63,10 @@ def sync(*tops: Path, uri: str | None = None, warn: Callable[[str], None] = lamb
                 where=str(top),
                 why=f"no {rec.FOLDER}/journal.jsonl in it or its subfolders",
             )
-        folders |= dict.fromkeys(found)
+        starts |= found
     refused: list[UserError] = []
-    done = [_sync_run(one, uri, warn, refused) for one in folders]
+    begun_first = sorted(starts, key=lambda folder: starts[folder])  # a parent before its children
+    done = [_sync_run(one, uri, warn, refused) for one in begun_first]
     if refused:
         raise refused[0]
     return done

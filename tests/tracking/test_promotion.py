@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import requests
 from tracking_tools import Opener, Seen
 
 from compress.cli.main import main
@@ -21,7 +22,7 @@ from compress.modelfolder.meta import DataNote, MeasurementNote
 from compress.predict.predictor import Predictor
 from compress.predict.service import Service
 from compress.storage import atomic
-from compress.tracking import Store, download
+from compress.tracking import Store, download, files
 from compress.tracking.download import download_model
 from compress.tracking.pyfunc import write_pyfunc
 from compress.tracking.registering import holder
@@ -79,6 +80,23 @@ def test_a_folder_becomes_a_version_with_card_figures_and_alias(
     assert "is already version 1 of 'opinions' with alias champion" in capsys.readouterr().out
     assert _promote(store, folder, "--as", "stable") == 0
     assert len(seen.client.search_model_versions("name = 'opinions'")) == 1, "one model is one version"
+
+
+def test_a_model_whose_files_the_store_refuses_gets_no_alias(
+    made: Maker, store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        answer = requests.Response()
+        answer.status_code = 413
+        raise requests.HTTPError("413 Request Entity Too Large", response=answer)
+
+    folder = made("student")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_send", refuse)
+        assert _promote(store, folder, "--as", "champion") == 6
+    assert "the store rejected the files of the model" in capsys.readouterr().err
+    assert holder(store, "opinions", "champion") is None
+    assert _promote(store, folder, "--as", "champion") == 0
 
 
 def test_an_alias_that_is_taken_is_told_and_moved_on_request(

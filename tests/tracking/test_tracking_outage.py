@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -17,7 +18,7 @@ from tracking_tools import Opener, Seen
 
 from compress.cli.main import main
 from compress.errors import UserError
-from compress.tracking import Store, TrackedRun, bounded, outages, replay, sender, sync
+from compress.tracking import Store, TrackedRun, bounded, files, outages, replay, sender, sync
 from compress.tracking.files import patience
 from compress.tracking.names import slug
 from compress.tracking.server import run_server
@@ -223,9 +224,11 @@ def test_a_dead_server_is_named_once_with_one_command(
         for run in (runs[0], *runs[:0:-1]):
             run.metrics({"train/loss": 1.0}, 0)
             assert run.finish(seconds=20).left == 2
-        assert len(warnings_said) == 1
-        assert "does not accept metrics" in warnings_said[0]
-    (left,) = warnings_said[1:]
+        down, first = warnings_said
+        assert "does not accept metrics" in down
+        upload = f"upload them with: compress sync {tmp_path / 'teachers' / 'a'}"
+        assert first == f"tracking: 2 records are not uploaded yet; {upload}", "at once: this process may be killed"
+    (left,) = warnings_said[2:]
     said, _, command = left.partition("; upload them with: ")
     assert said == "tracking: 8 records of 4 runs are not uploaded yet"
     assert command == f"compress sync {tmp_path / 'run'} {tmp_path / 'teachers' / 'a'}"
@@ -236,12 +239,31 @@ def test_a_dead_server_is_named_once_with_one_command(
     assert len(found) == 4
 
 
+def test_what_a_run_leaves_is_told_though_its_end_was_interrupted(
+    opened: Opener, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run = opened("run", store=Store("http://127.0.0.1:9"))
+    opened("never ended", store=run.store)
+    with monkeypatch.context() as patch:
+        patch.setattr(sender.Sender, "flush", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run.finish()
+    (left,) = [said for said in warnings_said if "not uploaded" in said]
+    assert left == f"tracking: 2 records are not uploaded yet; upload them with: compress sync {run.folder}"
+    assert run.finish().left == 2
+
+
 def test_many_folders_are_named_by_the_one_that_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folders = [tmp_path / "runs" / name for name in ("a", "a/0", "b", "c")]
     assert outages.sync_command(folders) == "compress sync runs/a runs/b runs/c"
     assert outages.sync_command([*folders, tmp_path / "runs" / "d e"]) == "compress sync runs"
     assert outages.sync_command([tmp_path / "d e"]) == "compress sync 'd e'"
+    apart = [tmp_path / name / "in" / "runs" for name in "abcd"]
+    assert outages.sync_command(apart) == "compress sync " + " ".join(f"{name}/in/runs" for name in "abcd")
 
 
 def test_an_answer_that_is_lost_doubles_nothing(opened: Opener, proxy: Proxy) -> None:
@@ -306,9 +328,9 @@ def test_files_that_do_not_arrive_hold_nothing_back(
     assert got.info.status == "FINISHED"
     assert [s for s, _ in seen.points(got, "train/loss")] == [0, 1]
     assert got.data.metrics["quality/accuracy"] == 0.5
-    version = seen.client.get_model_version_by_alias(files, "best")
+    assert seen.client.search_model_versions(f"name = '{files}'") == [], "no alias of a model without its files"
     (model,) = seen.client.search_logged_models([got.info.experiment_id])
-    assert (version.run_id, model.status.value) == (got.info.run_id, "PENDING")
+    assert model.status.value == "PENDING"
     if files == "refused":
         refused = warnings_said.pop(0)
         assert refused.startswith(f"tracking: {proxy.store.shown} does not accept files (")
@@ -324,6 +346,7 @@ def test_files_that_do_not_arrive_hold_nothing_back(
     proxy.files = "ok"
     (done,) = sync(run.folder)
     assert (done.sent, done.refused, done.run_id) == (0, 0, got.info.run_id)
+    assert seen.client.get_model_version_by_alias(files, "best").run_id == got.info.run_id
     (model,) = seen.client.search_logged_models([got.info.experiment_id])
     assert model.status.value == "READY"
     assert [f.path for f in seen.client.list_logged_model_artifacts(model.model_id)] == ["config.json"]
@@ -331,6 +354,80 @@ def test_files_that_do_not_arrive_hold_nothing_back(
     before = len(proxy.asked)
     sync(run.folder)
     assert not [method for method, _ in proxy.asked[before:] if method == "PUT"], "once"
+
+
+def test_a_file_that_is_refused_for_good_takes_no_other_with_it(
+    opened: Opener, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+
+    sent = files._send
+
+    def send(repository: object, file: Path, folder: str) -> None:
+        if file.name == "a.json":
+            raise MlflowException("too long a name", error_code=INVALID_PARAMETER_VALUE)
+        if file.name == "b.json":
+            raise OSError("the connection was lost")
+        sent(repository, file, folder)  # pyright: ignore[reportArgumentType]
+
+    run = opened("run")
+    for name in ("a", "b", "c"):
+        (run.folder / "figures").mkdir(exist_ok=True)
+        (run.folder / "figures" / f"{name}.json").write_text("{}")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_send", send)
+        run.artifact(run.folder / "figures", "figures")
+        ending = run.finish(seconds=20)
+    assert ending.left == 1
+    assert sync(run.folder)[0].refused == 0
+    assert ending.run_id is not None
+    found = [f.path for f in seen.client.list_artifacts(ending.run_id, "figures")]
+    assert found == ["figures/a.json", "figures/b.json", "figures/c.json"]
+
+
+@pytest.mark.parametrize("trouble", ["deleted", "unreadable"])
+def test_trouble_of_one_run_is_none_of_the_store(
+    opened: Opener, seen: Seen, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    run = opened("run")
+    _wait(lambda: run.run_id is not None)
+    if trouble == "deleted":
+        seen.client.delete_run(run.run_id or "")
+        run.metrics({"train/loss": 1.0}, 0)
+    else:
+        file = run.folder / "rows.json"
+
+        def fail(*_: object) -> None:
+            raise PermissionError(13, "Permission denied", str(file))
+
+        file.write_text("{}")
+        monkeypatch.setattr(files, "_send", fail)
+        run.artifact(file)
+    _wait(lambda: bool(warnings_said))
+    other = opened("other")
+    other.metrics({"train/loss": 1.0}, 0)
+    assert other.finish(seconds=20).left == 0
+    assert run.finish(seconds=20).left > 0
+    assert [said.startswith("tracking: ") and " again" not in said for said in warnings_said] == [True, True]
+    assert "not uploaded yet" in warnings_said[1]
+
+
+def test_a_thread_that_hung_sends_nothing_of_a_folder_that_others_have(
+    opened: Opener, store: Store, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = opened("run", store=Store("http://127.0.0.1:9"))
+    run.dataset("opinions", "0123456789abcdef", "embedded:opinions", "evaluation")
+    run.finish(seconds=0.1)
+    hung = replay.Replay(run.folder, store, lambda _: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(replay.Replay, "_log_datasets", lambda *_: hung.retire())
+        hung.send_all()
+    assert seen.run("run").info.status == "RUNNING", "the status comes after the data sets"
+    assert hung.send_files() == 0
+    assert sync(run.folder, uri=store.uri)[0].refused == 0
+    assert seen.run("run").info.status == "FINISHED"
+    assert len(seen.run("run").inputs.dataset_inputs) == 1
 
 
 def test_files_that_a_process_did_not_send_are_still_known(
@@ -396,7 +493,13 @@ def test_how_long_a_server_may_take() -> None:
     session = bounded._bound(Session())
     session.request("GET", "http://127.0.0.1:9", timeout=20)
     with patience():
-        session.request("PUT", "http://127.0.0.1:9", timeout=20)
+        with patience():
+            pass
+        thread = threading.Thread(target=session.request, args=("PUT", "http://127.0.0.1:9"), kwargs={"timeout": 20})
+        thread.start()  # as MLflow does to download
+        thread.join()
+        assert os.environ[bounded.FILE_TIMEOUT] == "600"
+    assert bounded.FILE_TIMEOUT not in os.environ
     session.request("GET", "http://127.0.0.1:9", timeout=2)
     assert waited == [(5.0, 20), (5.0, 120.0), (2, 2)], "seconds to connect, seconds to answer"
 

@@ -125,6 +125,20 @@ def test_a_run_that_was_deleted_stays_deleted(opened: Opener, seen: Seen, tmp_pa
             sync(tmp_path / "run", uri=seen.store.uri)
 
 
+def test_a_run_that_was_deleted_before_it_went_on_loses_nothing(opened: Opener, seen: Seen) -> None:
+    first = opened("run")
+    first.metrics({"train/loss": 1.0}, 0)
+    run_id = first.finish().run_id
+    assert run_id is not None
+    seen.client.delete_run(run_id)
+    second = opened("run")
+    second.dataset("opinions", "0123456789abcdef", "embedded:opinions", "evaluation")
+    assert second.finish(seconds=20).left > 0
+    seen.client.restore_run(run_id)
+    assert sync(second.folder)[0].refused == 0
+    assert len(seen.run("run").inputs.dataset_inputs) == 1
+
+
 def test_a_model_begun_before_the_kill_is_not_made_twice(
     opened: Opener, store: Store, seen: Seen, tmp_path: Path
 ) -> None:
@@ -176,6 +190,16 @@ def test_children_find_their_parent_whichever_comes_first(
     parent.finish(seconds=0.1)
     assert [d.name for d in sync(tmp_path, uri=store.uri)] == ["parent", "child"]
     assert seen.run("child").data.tags["mlflow.parentRunId"] == seen.run("parent").info.run_id
+
+
+def test_a_parent_goes_first_whatever_is_named_first(opened: Opener, store: Store, seen: Seen, tmp_path: Path) -> None:
+    parent = opened("summary", store=Store("http://127.0.0.1:9"))
+    time.sleep(0.002)  # begun at another millisecond
+    child = opened("lr=1", store=Store("http://127.0.0.1:9"), parent=parent.parent)
+    for run in (child, parent):
+        run.finish(seconds=0.1)
+    assert [d.name for d in sync(child.folder, parent.folder, uri=store.uri)] == ["summary", "lr=1"]
+    assert seen.run("lr=1").data.tags["mlflow.parentRunId"] == seen.run("summary").info.run_id
 
 
 def test_the_store_is_the_runs_own_unless_another_is_named(
