@@ -591,17 +591,18 @@ class Replay:
         while True:
             with self._saving:
                 waiting = self._versions.get(job.model or "", [])
-                removed = not waiting and self.files.remove(job)
-                if removed:
+                if error is not None or not waiting:
+                    if not self.files.remove(job):
+                        return  # another record took its place
+                    lost = self._versions.pop(job.model or "", [])
                     self.state.files = [number for number in self.state.files if number != job.number]
-            if not waiting:
-                break
+                    break
             self._attempt(partial(models.register_model, self, self._connected(), waiting[0]))
             waiting.pop(0)
-        if removed:
-            if error is not None:
+        if error is not None:
+            for _ in (job, *lost):  # a model without its files is not registered
                 self._refuse(error)
-            self.save()
+        self.save()
 
     def _call(self, send: Callable[[], None]) -> None:
         self._require_folder()

@@ -386,6 +386,25 @@ def test_a_file_that_is_refused_for_good_takes_no_other_with_it(
     assert found == ["figures/a.json", "figures/b.json", "figures/c.json"]
 
 
+def test_a_model_whose_files_are_refused_is_not_registered(
+    opened: Opener, seen: Seen, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+
+    def refuse(*_: object) -> None:
+        raise MlflowException("too large a file", error_code=INVALID_PARAMETER_VALUE)
+
+    monkeypatch.setattr(files, "_send", refuse)
+    run = opened("run")
+    _log_with_files(run)
+    assert run.finish(seconds=20).left == 0
+    assert seen.client.search_registered_models() == []
+    (refused,) = warnings_said
+    assert "too large a file" in refused
+    assert sync(run.folder)[0].refused == 3, "the table, the model and its version"
+
+
 @pytest.mark.parametrize("trouble", ["deleted", "unreadable"])
 def test_trouble_of_one_run_is_none_of_the_store(
     opened: Opener, seen: Seen, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch, trouble: str
