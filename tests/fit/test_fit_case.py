@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from compress.contracts import RunOptions
+from compress.encoder.config.encoder import HeadConfig
 from compress.errors import UserError
 from compress.fit.request import case as cases
 from compress.fit.request.bounds import Bounds
@@ -20,7 +21,7 @@ class Opened:
     """What the model and the data are; a test changes it before it opens a case."""
 
     def __init__(self) -> None:
-        self.heads: dict[str, Any] = {"task": None}
+        self.heads: dict[str, Any] = {"task": HeadConfig("classification", labels=2)}
         self.columns = {"text": "text", "label": "label"}
         self.reads, self.positions, self.rows = 24, 512, 1000
         self.relabelled: list[Path] = []
