@@ -68,7 +68,7 @@ MISTAKES = [
         "data: {source: opinions}",
         "data: {source: opinions, task: clasification}",
         "x.yaml:4:32: data.task: found the text 'clasification', "
-        "allowed: classification, multi-label, pair-classification, question-answering, regression, "
+        "allowed: classification, embedding, multi-label, pair-classification, question-answering, regression, "
         "token-classification; did you mean 'classification'?",
     ),
     # missing

@@ -72,6 +72,7 @@ def test_each_stage_plans_from_the_shape_before_it(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(one, "plan_stage", lambda spec: SimpleNamespace(plan_shape=plan))
     monkeypatch.setattr(module, "read_shape", lambda folder: SimpleNamespace(config="12 layers"))
+    monkeypatch.setattr(module, "_require_embeds", lambda *_: None)
     monkeypatch.setattr(module.chain, "check_order", lambda *told: seen.append(told[-1]))
     shape: Any = "teacher"
     assert str(one.plan_shape(shape, shape)).endswith("++"), "two stages"

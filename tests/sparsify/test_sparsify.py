@@ -244,7 +244,8 @@ def test_zeros_stay_zeros_in_training_and_the_rest_is_trained_as_ever(optimizer:
 
 def test_students_of_a_sparse_model() -> None:
     """Layers that are taken bring their zeros; a student of other widths, or of random weights, has none."""
-    donor: Any = SimpleNamespace(model=sparse(parent()), config=sparse(parent()).config)
+    model = sparse(parent())
+    donor: Any = SimpleNamespace(model=model, config=model.config, heads=model.head_configs)
     context: Any = SimpleNamespace(say=lambda text: None, seed=0, device="cpu")
 
     def made(**asked: Any) -> Model:
