@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from evaluation.quality.retrieval import search
 
@@ -37,6 +36,8 @@ def similarity_rank_correlation(
 
     texts: as in `neighbour_overlap`. Raises ValueError below three texts.
     """
+    from scipy.stats import rankdata  # slow to import, and most commands rank nothing
+
     chosen = _chosen(ours, theirs, texts)
     if len(ours) < 3:
         raise ValueError(f"similarities need three texts, and there are {len(ours)}")
