@@ -394,8 +394,9 @@ class Replay:
             with _making:
                 self._require_folder()
                 self._find_or_make_run(client, self._start)
-                sent_runs[address] = self.run_id
-        sent_runs[address] = self.run_id
+                sent_runs[address] = self.run_id  # before the next run looks for its parent
+        else:
+            sent_runs[address] = self.run_id
 
     def _find_or_make_run(self, client: MlflowClient, start: rec.Record) -> None:
         name, view = start["experiment"], start.get("view")
