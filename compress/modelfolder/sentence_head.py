@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,17 @@ from compress.modelfolder.sentence_pooling import (
     MODULES,
     PROMPTS,
     Dense,
+    Module,
     SentenceParts,
     list_modules,
+    parse_modules,
     part_files,
     read_max_length,
     read_parts,
 )
 from compress.modelfolder.weights import StoredTensor
 from compress.storage import safe
+from compress.storage.foreign import decode
 from compress.storage.tensorfile import encode
 
 EMBEDDING = "embedding"
@@ -56,7 +59,7 @@ def with_embedding(description: Description, folder: Path) -> tuple[Description,
     except UserError as error:
         return description, {}, [f"its sentence embeddings cannot be computed: {error.what}"]
     names, stored = {}, {}
-    for number, path in enumerate(_dense_folders(folder)):
+    for number, path in enumerate(_dense_folders(list_modules(folder / MODULES))):
         file = folder / path / "model.safetensors"
         for name, entry in safe.read_safetensors_header(file).tensors.items():
             names[f"{_AT}.{number}.{name.removeprefix('linear.')}"] = f"{path}/{name}"
@@ -109,7 +112,8 @@ def head_files(model: Model, meta: FolderMeta, given: Mapping[str, bytes]) -> di
         parts = SentenceParts(pooling, made, shapes.normalize, meta.max_length, lowercase)
         return part_files(parts, model.config.hidden) | _prompt_file(meta.task_settings) | dict(given)
     files = dict(given)
-    for path, tensors in zip(_named(json.loads(given[MODULES])), denses, strict=True):
+    modules = parse_modules(decode(given[MODULES], MODULES), MODULES)
+    for path, tensors in zip(_dense_folders(modules), denses, strict=True):
         name = f"{path}/model.safetensors"
         ours = {f"linear.{part}": tensor.contiguous() for part, tensor in tensors.items()}
         if not _are_equal(load(files[name]), ours):
@@ -136,12 +140,8 @@ def _head_of(parts: SentenceParts, hidden: int) -> HeadConfig:
     return HeadConfig(EMBEDDING, labels=width, pooling=pooling, denses=shapes, normalize=parts.normalize)
 
 
-def _dense_folders(folder: Path) -> list[str]:
-    return [module.path for module in list_modules(folder / MODULES) if module.kind == "Dense"]
-
-
-def _named(rows: list[dict[str, Any]]) -> list[str]:
-    return [row["path"] for row in rows if row["type"].rpartition(".")[2] == "Dense"]
+def _dense_folders(modules: Sequence[Module]) -> list[str]:
+    return [module.path for module in modules if module.kind == "Dense"]
 
 
 def _are_equal(stored: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> bool:

@@ -175,7 +175,12 @@ def settings_file(folder: Path) -> Path | None:
 
 def list_modules(file: Path) -> list[Module]:
     """The rows of modules.json. Raises UserError for what is none, and for a path to somewhere else."""
-    return [Module(_kind(_string(row, "type")), _plain(row), row) for row in _rows(file)]
+    return parse_modules(safe.read_text(file), str(file))
+
+
+def parse_modules(text: str, where: str) -> list[Module]:
+    """The same of a modules.json that was read."""
+    return [Module(_kind(_string(row, "type")), _plain(row), row) for row in _rows(text, where)]
 
 
 def part_files(parts: SentenceParts, hidden: int) -> dict[str, bytes]:
@@ -207,14 +212,14 @@ def _kind(name: str) -> str:
     return kind if f"{package}.".startswith(PACKAGE) else name
 
 
-def _rows(file: Path) -> list[Fields]:
+def _rows(text: str, where: str) -> list[Fields]:
     try:
-        listed = json.loads(safe.read_text(file))
+        listed = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError("not JSON", where=str(file), why=printable(str(error), 100)) from error
+        raise UserError("not JSON", where=where, why=printable(str(error), 100)) from error
     if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
-        raise UserError("not a list of modules", where=str(file))
-    return [Fields(row, f"{file}[{number}]") for number, row in enumerate(listed)]
+        raise UserError("not a list of modules", where=where)
+    return [Fields(row, f"{where}[{number}]") for number, row in enumerate(listed)]
 
 
 def _plain(module: Fields) -> str:
