@@ -12,7 +12,7 @@ import torch
 
 from compress.analyze.subject import Analysis
 from compress.contracts import Watch, unwatched
-from compress.data.tables.table import Rows, Table
+from compress.data.tables.table import Rows, Table, spread_places
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import Parent
@@ -129,7 +129,7 @@ def save(embedder: Embedder, evening: PostProcessing | None, wanted: VectorOptio
 def texts_of(rows: Rows, count: int) -> list[str]:
     """About `count` texts of a split, from evenly spread rows; of pairs both."""
     wide = max(1, len(rows.columns))
-    places = np.unique(np.linspace(0, len(rows) - 1, min(-(-count // wide), len(rows))).astype(int))
+    places = spread_places(len(rows), -(-count // wide))
     return [text for part in rows.take(places).contents() for row in part for text in row]
 
 

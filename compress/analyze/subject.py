@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 from torch import Tensor
 
 from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions, Watch, unwatched
 from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
-from compress.data.tables.table import Table
+from compress.data.tables.table import Table, spread_places
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import PreparedModel, prepare
@@ -110,6 +109,6 @@ _UNUSED = {"kind": "finetune", "training": {"steps": 1}}  # a recipe needs a sta
 def encode_split(subject: Subject, table: Table, split: str, rows: int) -> Examples:
     """Evenly spread rows of a split."""
     chosen = table.split(split)
-    places = np.unique(np.linspace(0, len(chosen) - 1, min(rows, len(chosen))).astype(int))
+    places = spread_places(len(chosen), rows)
     length = min(LONGEST, subject.loaded.config.max_positions)
     return task_of(table.task, table.settings).encode(subject.tokenizer, chosen.take(places), max_length=length)

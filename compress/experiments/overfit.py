@@ -22,7 +22,7 @@ from torch import nn
 from compress.console import Console
 from compress.contracts import Batch, Needs, Objective, Progress, RunOptions, TrainingPlan
 from compress.data.reading.corpus import Corpus
-from compress.data.tables.table import UNLABELLED, Rows, Table
+from compress.data.tables.table import UNLABELLED, Rows, Table, spread_places
 from compress.errors import ExitCode, Stopped, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.recipe import LoadedRecipe
@@ -197,7 +197,7 @@ def count_steps(rows: float, plan: TrainingPlan) -> int:
 def _few(table: Table) -> Table:
     """Evenly spaced training rows, to learn and to be asked about."""
     rows = table.split("train")
-    few = rows.take(np.unique(np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(np.int64)))
+    few = rows.take(spread_places(len(rows), EXAMPLES))
     splits = {"train": few, "validation": few, "test": few}
     return dataclasses.replace(table, splits=splits, fingerprint=f"{table.fingerprint} check")
 

@@ -8,11 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from compress.console import Console
 from compress.contracts import RunOptions
-from compress.data.tables.table import Rows, Table
+from compress.data.tables.table import Rows, Table, spread_places
 from compress.errors import UserError, printable
 from compress.recipe import Recipe
 from compress.run import Run
@@ -48,7 +46,7 @@ def plan_data(
     asked: AugmentationSpec | None = getattr(run.selection.stage(place), "augmentation", None)
     spec = asked or AugmentationSpec(method="mix")
     rows = table.split("train")
-    few = rows.take(np.unique(np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(np.int64)))
+    few = rows.take(spread_places(len(rows), EXAMPLES))
     part = dataclasses.replace(table, splits={**table.splits, "train": few})
     title = f"copies by {spec.method}, at most {spec.copies} of each text" + ("" if asked else " (add --augment mix)")
     parts.append(_part(title, spec.copies * len(rows), _augment(run, place, spec, part)))
@@ -71,7 +69,7 @@ def _augment(run: Run, place: int, spec: AugmentationSpec, table: Table) -> Rows
 
 
 def _part(source: str, count: int, rows: Rows) -> dict[str, Any]:
-    places = np.unique(np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(np.int64))
+    places = spread_places(len(rows), EXAMPLES)
     found = [row for part in rows.take(places).contents() for row in part]
     texts = [printable(" | ".join(text.replace("\x1e", " ") for text in row), WIDTH) for row in found]
     return {"source": source, "rows": count, "examples": texts}

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from compress.contracts import Watch, unwatched
 from compress.data.reading import file_corpus
-from compress.data.tables.table import Rows, format_count
+from compress.data.tables.table import Rows, format_count, spread_places
 from compress.data.task import Task
 from compress.data.text.baselines import words_of
 from compress.errors import ExitCode, UserError
@@ -268,7 +268,7 @@ class _Nearest:
     """The best passages for each training row, so many that one row alone cannot fill the pool."""
 
     def __init__(self, train: Sequence[str], rows: int, ranking: _Ranking) -> None:
-        places = np.unique(np.linspace(0, len(train) - 1, min(QUERIES, len(train))).astype(np.int64))
+        places = spread_places(len(train), QUERIES)
         self.queries: list[str] = [train[int(place)] for place in places]
         self.ranking = ranking
         # More are held than are taken: some turn out to be copies.

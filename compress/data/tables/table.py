@@ -190,6 +190,11 @@ def first_rows(numbers: Sequence[int] | np.ndarray, limit: int = 3) -> str:
     return f"row{'' if len(numbers) == 1 else 's'} {shown}{' …' if len(numbers) > limit else ''}"
 
 
+def spread_places(count: int, most: int) -> np.ndarray:
+    """At most so many places of `count` rows, evenly spaced, ascending."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
+
+
 def format_count(count: int, noun: str = "row") -> str:
     """`1 row`, `1,234 rows`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -22,7 +22,7 @@ from compress.data.reading.columns import LABEL, RequestedColumns, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.label_order import Labels
 from compress.data.tables.scores import read_scores
-from compress.data.tables.table import SLICE, UNLABELLED, Rows
+from compress.data.tables.table import SLICE, UNLABELLED, Rows, spread_places
 from compress.data.task import METRIC, Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.tasks.regression import SCORES
 from compress.data.text.tokenizer import Tokenizer
@@ -180,9 +180,7 @@ class Task(task.Task):
     def encode_texts(
         self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
     ) -> Examples:
-        self.check_texts(pairs)
-        numbers = np.arange(1, len(texts) + 1, dtype=np.int64)
-        return _encoded(tokenizer, self._as_read(texts, self.prompt), numbers, max_length)
+        return super().encode_texts(tokenizer, list(self._as_read(texts, self.prompt)), pairs, max_length=max_length)
 
     def check_texts(self, pairs: Sequence[str] | None) -> None:
         if pairs is not None:
@@ -248,9 +246,9 @@ class Task(task.Task):
     ) -> Fidelity:
         """Mean cosine, overlap of the ten nearest neighbours and rank correlation of similarities, over different
         texts of the rows."""
-        kept = _different(examples, _spread(len(examples), 2 * COMPARED))
-        compared = kept[_spread(len(kept), COMPARED)]
-        asked = _spread(len(compared), ASKED)
+        kept = _different(examples, spread_places(len(examples), 2 * COMPARED))
+        compared = kept[spread_places(len(kept), COMPARED)]
+        asked = spread_places(len(compared), ASKED)
         x, y = ours[compared], theirs[compared]
         figures: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
         if x.shape == y.shape and form_of(rows) != "texts":  # of these it is the metric
@@ -333,8 +331,3 @@ def _different(examples: Examples, places: np.ndarray) -> np.ndarray:
     ids, bounds = examples.ids, examples.offsets
     seen = {ids[bounds[i] : bounds[i + 1]].tobytes(): i for i in places[::-1]}
     return np.sort(np.fromiter(seen.values(), dtype=np.int64))
-
-
-def _spread(count: int, most: int) -> np.ndarray:
-    """At most so many places of `count`, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))

@@ -16,7 +16,7 @@ import torch
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.data.batches.batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
-from compress.data.tables.table import Rows, Table
+from compress.data.tables.table import Rows, Table, spread_places
 from compress.data.task import ScoredAnswers
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
@@ -102,7 +102,7 @@ class TaskProbe(Probe):
         if held is None:
             held = table.split("validation")
             self.kind = "training" if held is table.splits.get("train") else "validation"
-        self.rows: Rows = held.take(np.unique(np.linspace(0, len(held) - 1, min(rows, len(held))).astype(np.int64)))
+        self.rows: Rows = held.take(spread_places(len(held), rows))
         self.task, self.names = task_of(table.task, table.settings), list(table.label_names)
         self.examples = self.task.encode(tokenizer, self.rows, max_length=max_length)
         batches = evaluation_batches(self.examples, TOKENS)

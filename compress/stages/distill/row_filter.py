@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from compress.contracts import Needs
-from compress.data.batches.batches import evaluation_batches, restore_order
+from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.ragged import Ragged
 from compress.data.tables.table import Rows, format_count
 from compress.data.task import Task
@@ -21,7 +20,7 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 from compress.stages.distill.probe import TOKENS, AskedModel
 from compress.stages.distill.row_filter_spec import RowFilterSpec
-from compress.stages.shared.stage import StageContext
+from compress.stages.shared.stage import StageContext, collect_logits
 from compress.storage import atomic
 from compress.storage.cache import cache_folder
 from compress.training.precision import autocast
@@ -241,13 +240,9 @@ def _ask(
     # Numbers that no two rows share: rows of several files may.
     own = replace(rows, numbers=np.arange(len(rows), dtype=np.int64), taught=None)
     examples = task.encode(reader.tokenizer, own, max_length=length)
-    parts = []
     with torch.no_grad(), autocast(context.precision, torch.device(context.device)):
-        for batch in evaluation_batches(examples, TOKENS):
-            logits = reader.model(batch.to(context.device), Needs(logits=True)).logits
-            assert logits is not None
-            parts.append((batch.row_ids.numpy(), logits.float().cpu().numpy()))
-    found = restore_order(examples, parts)
+        batches = (batch.to(context.device) for batch in evaluation_batches(examples, TOKENS))
+        found = collect_logits(reader.model, batches, examples)
     if examples.words is not None:
         at = np.flatnonzero(examples.words >= 0)
         return found[at], np.repeat(examples.numbers, examples.lengths)[at]

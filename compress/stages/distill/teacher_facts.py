@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from compress.contracts import Needs
-from compress.data.batches.batches import evaluation_batches, restore_order
+from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
+from compress.data.tables.table import spread_places
 from compress.stages.distill.probe import TOKENS, AskedModel
-from compress.stages.shared.stage import TEACHER_CONFIDENT, TEACHER_NOISE, TEACHER_RIGHT, StageContext
+from compress.stages.shared.stage import TEACHER_CONFIDENT, TEACHER_NOISE, TEACHER_RIGHT, StageContext, collect_logits
 from compress.training.precision import autocast
 from evaluation.quality.agreement import softmax
 
@@ -22,26 +22,18 @@ CONFIDENT = 0.95
 
 def ask_about_labels(teacher: AskedModel, train: Examples, labelled: int, context: StageContext) -> Mapping[str, float]:
     """The figures of a model on some of the first `labelled` rows; none for tasks without one label a row or word."""
-    few = train.take(_places(labelled))
+    few = train.take(spread_places(labelled, ROWS))
     if not _has_classes(few):
         return {}
-    parts = []
     with torch.no_grad(), autocast(context.precision, torch.device(context.device)):
-        for batch in evaluation_batches(few, TOKENS):
-            logits = teacher(batch.to(context.device), Needs(logits=True)).logits
-            assert logits is not None
-            parts.append((batch.row_ids.numpy(), logits.float().cpu().numpy()))
-    return _figures(restore_order(few, parts), few.labels)
+        batches = (batch.to(context.device) for batch in evaluation_batches(few, TOKENS))
+        return _figures(collect_logits(teacher, batches, few), few.labels)
 
 
 def compare_with_labels(logits: np.ndarray, train: Examples, labelled: int) -> Mapping[str, float]:
     """The same of teacher columns, (N, C) of the rows or (T, C) of the tokens of `train`."""
     end = labelled if train.words is None else int(train.offsets[min(labelled, len(train))])
     return _figures(logits[:end], train.labels[:end]) if _has_classes(train) else {}
-
-
-def _places(labelled: int) -> np.ndarray:
-    return np.unique(np.linspace(0, labelled - 1, min(ROWS, labelled)).astype(np.int64))
 
 
 def _has_classes(examples: Examples) -> bool:

@@ -216,7 +216,7 @@ def read_shape(folder: Path) -> ModelShape:
     """The outline of a model that is there."""
     info = modelfolder.inspect(folder)
     digest = modelfolder.vocabulary_digest(folder)
-    embeds = stock_heads(info.heads) != dict(info.heads)
+    embeds = "embedding" in {head.kind for head in info.heads.values()}
     return ModelShape(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config, embeds)
 
 
@@ -762,7 +762,7 @@ def task_validation(
         ours = restore_order(examples, parts)
         if task.label_free and parent is not None:
             if not theirs:
-                theirs.append(_answers_of(parent(), batches, examples))
+                theirs.append(collect_logits(parent(), batches, examples))
             value = task.score_against(ours, theirs[0], names, examples, rows).value(metric)
             return {metric: value if math.isfinite(value) else 0.0, "loss": mean_distance(ours, theirs[0])}
         value = task.score(ours, names, examples, rows).value(metric)
@@ -772,11 +772,14 @@ def task_validation(
     return validate
 
 
-def _answers_of(parent: Teacher, batches: Iterable[Batch], examples: Examples) -> np.ndarray:
-    """(N, C) of the examples, by a teacher."""
+def collect_logits(
+    model: Callable[[Batch, Needs], EncoderOutput], batches: Iterable[Batch], examples: Examples
+) -> np.ndarray:
+    """(N, C) logits of the examples, or (T, C) of their tokens, in their order. batches: of them, on the model's
+    device."""
     parts = []
     for batch in batches:
-        logits = parent(batch, Needs(logits=True)).logits
+        logits = model(batch, Needs(logits=True)).logits
         assert logits is not None
         parts.append((batch.row_ids.cpu().numpy(), logits.float().cpu().numpy()))
     return restore_order(examples, parts)

@@ -10,6 +10,7 @@ import torch
 
 from compress.contracts import Batch, EncoderOutput, Teacher
 from compress.data.batches.fixed_rows import FixedRows
+from compress.data.tables.table import spread_places
 from compress.objectives.soft_targets import Objective as SoftTargets
 from compress.stages.distill.cache.fields import Field, live_needs
 from compress.stages.distill.cache.shards import Shards
@@ -48,7 +49,7 @@ def compare(
 ) -> dict[Field, Fidelity]:
     """A report for each field, on `ROWS` rows or on all where there are fewer."""
     count = len(rows.lengths)
-    sample = np.unique(np.linspace(0, count - 1, min(ROWS, count)).astype(np.int64))
+    sample = spread_places(count, ROWS)
     sums = {field: _Sums(len(sample)) for field in fields}
     needs = live_needs(list(fields))
     with torch.no_grad():
