@@ -36,8 +36,13 @@ ROOT = Path(__file__).parent
 def parts(package: str) -> dict[str, str]:
     """kind → module name, of every part in `package` (dotted name). Nothing is imported."""
     folder = ROOT.parent.joinpath(*package.split("."))
-    names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
-    return {name: f"{package}.{name}" for name in names}
+    return {name: f"{package}.{name}" for name in _file_names(folder, folder.stat().st_mtime_ns)}
+
+
+@cache
+def _file_names(folder: Path, changed: int) -> tuple[str, ...]:
+    """The parts of a folder that was last changed at `changed` (ns): each quantized module that is built asks."""
+    return tuple(sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")))
 
 
 def noun(package: str) -> str:

@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.sparsity import SPARSITY, with_values
-from compress.encoder.modules.model import Model
 from compress.errors import UserError, nearest, printable
 from compress.modelfolder import family as families
 from compress.modelfolder import labels, meta, private, sentence_head, vocabulary, weights
@@ -120,15 +117,10 @@ def open_folder(path: Path, *, verify: bool = True) -> OpenedFolder:
 def with_own(description: Description, encoder: EncoderConfig) -> Description:
     """A stock class's description with what its config.json cannot say: the tensors that this adds keep our names."""
     known = description.parameters
-    added = [name for name in parameter_names(encoder, description.heads) if name not in known]
+    stored = weights.compute_expected_shapes(encoder, description.heads)
+    added = [name for name in stored if name not in known]
     names = description.names | {name: name for name in added}
     return dataclasses.replace(description, encoder=encoder, names=names)
-
-
-def parameter_names(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> list[str]:
-    """Our names of all that such a model stores."""
-    with torch.device("meta"):  # shapes without memory
-        return list(Model(config, heads).state_dict())
 
 
 def _check_place(path: Path) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
 import torch
 from torch import Tensor
 
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError, printable
 from compress.modelfolder import private
@@ -103,11 +106,18 @@ def canonical(stored: Iterable[StoredTensor], family: Family) -> dict[str, Store
     return found
 
 
-def compute_expected_shapes(description: Description) -> dict[str, tuple[int, ...]]:
+def compute_expected_shapes(encoder: EncoderConfig, heads: Mapping[str, HeadConfig]) -> Mapping[str, tuple[int, ...]]:
     """Our parameter name → shape of every tensor of the model, without allocating any."""
+    return _expected_shapes(encoder, tuple(heads.items()))
+
+
+@lru_cache(maxsize=64)  # a run opens the folder of each of its models many times
+def _expected_shapes(
+    encoder: EncoderConfig, heads: tuple[tuple[str, HeadConfig], ...]
+) -> Mapping[str, tuple[int, ...]]:
     with torch.device("meta"):
-        model = Model(description.encoder, description.heads)
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        model = Model(encoder, dict(heads))
+    return MappingProxyType({name: tuple(tensor.shape) for name, tensor in model.state_dict().items()})
 
 
 def check(description: Description, stored: Mapping[str, StoredTensor], where: str) -> list[str]:
@@ -128,7 +138,7 @@ def check(description: Description, stored: Mapping[str, StoredTensor], where: s
         told += [_listed(unexpected, "unexpected")] if unexpected else []
         do = "check that the weights belong to this config.json" if missing else "config.json describes a smaller model"
         raise UserError(" and ".join(told), where=where, do=do)
-    shapes = compute_expected_shapes(description)
+    shapes = compute_expected_shapes(description.encoder, description.heads)
     for ours, theirs in names.items():
         _check_one(stored[present[theirs]], shapes[ours])
     for theirs, ours in description.fused.items():
@@ -164,7 +174,7 @@ def _rearrange(description: Description, tensors: Mapping[str, Tensor]) -> dict[
     found = {ours: torch.cat([tensors[name] for name in parts]) for ours, parts in description.split.items()}
     if not description.fused and not description.zeros:
         return found
-    shapes = compute_expected_shapes(description)
+    shapes = compute_expected_shapes(description.encoder, description.heads)
     for theirs, ours in description.fused.items():
         parts = tensors[theirs].split([shapes[name][0] for name in ours])
         found |= {name: part.clone() for name, part in zip(ours, parts, strict=True)}

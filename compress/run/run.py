@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import platform
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -201,10 +202,7 @@ class Run:
 
     def _environment(self) -> dict[str, Any]:
         """Device, threads and package versions, as an artifact beside the recipe."""
-        found = [d.metadata for d in metadata.distributions()]  # read once each: it is a parsed mail header
-        installed = {m["Name"]: m["Version"] for m in found if m["Name"]}
-        python = platform.python_version()
-        return {**describe(self.options.device), "python": python, "packages": dict(sorted(installed.items()))}
+        return {**describe(self.options.device), "python": platform.python_version(), "packages": _packages()}
 
     def workplace(self, place: int, folder: Path) -> StageContext:
         """What the recipe's stage at `place` is given before any other has run; a teacher that is a recipe is made."""
@@ -325,3 +323,10 @@ class Run:
         if len(there) == len(lines) and (ensemble := join_teachers(self.recipe, there).ensemble) is not None:
             lines = [ensemble.sentence()]
         return lines
+
+
+@cache  # some 150 mail headers to parse; what is installed does not change while a process runs
+def _packages() -> Mapping[str, str]:
+    """Name → version of what is installed."""
+    found = [d.metadata for d in metadata.distributions()]
+    return dict(sorted((m["Name"], m["Version"]) for m in found if m["Name"]))
