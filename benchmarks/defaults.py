@@ -79,7 +79,7 @@ def run_set(name: str, data: Path, seed: int, args: argparse.Namespace) -> Itera
 
 def train(recipe: str, changes: Mapping[str, Any], folder: Path) -> float:
     """Run a recipe unless it did, and return its best main metric on validation, in percent."""
-    told = folder.with_suffix(".json")
+    told = folder.with_name(f"{folder.name}.json")  # with_suffix would cut 0.0001-8 to 0
     if not told.is_file():
         overrides = tuple(Override(path, value, f"{path}={value}") for path, value in changes.items())
         loaded = load_recipe(recipe, overrides)

@@ -19,6 +19,7 @@ import pytest
 
 from compress.storage import signals
 from compress.tracking import names
+from evaluation.cost import latency
 
 if TYPE_CHECKING:
     from compress.encoder.config.encoder import EncoderConfig
@@ -48,6 +49,7 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     return LoadFileScheduling(config, log)
 
 
+FEW_ROUNDS = 5
 WORDS = [
     "the",
     "a",
@@ -89,6 +91,12 @@ def no_stop_flag_is_left() -> Iterator[None]:
     """A flag that a test leaves up would see the next test's signal as the second one, and end the whole worker."""
     yield
     assert signals._active is None
+
+
+@pytest.fixture(autouse=True)
+def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls are timed in a few rounds: a fifth of the time of commands goes there, and no test asks how fast one is."""
+    monkeypatch.setattr(latency, "count_most_rounds", lambda repeats: min(repeats, FEW_ROUNDS))
 
 
 @pytest.fixture(autouse=True)

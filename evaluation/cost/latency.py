@@ -129,7 +129,7 @@ def measure_interleaved(
             timer.run()
     with _Waits() as waits:
         begin = time.perf_counter()
-        for done in range(EXTRA * repeats):
+        for done in range(count_most_rounds(repeats)):
             if done >= min(5, repeats) and time.perf_counter() - begin > seconds * len(calls):
                 break
             if done >= repeats and not any(timer.is_short_of_clean(repeats) for timer in timers):
@@ -138,6 +138,11 @@ def measure_interleaved(
                 timer.measure(waits)
             told(done + 1)
     return [timer.latency(repeats) for timer in timers]
+
+
+def count_most_rounds(repeats: int) -> int:
+    """How many rounds are made at most, while too few are clean."""
+    return EXTRA * repeats
 
 
 def compare_latencies(slow: Latency, fast: Latency, *, resamples: int = 400, seed: int = 0) -> Ratio | None:
