@@ -1,0 +1,133 @@
+"""Checks on the simulated device, all in one process: prints {check: traceback or null} as one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+
+import device  # first: it loads the shim before torch
+import pytest
+import torch
+import torch.nn.functional as F
+
+CHECKS: list[Callable[[device.Record], None]] = []
+
+
+def check(function: Callable[[device.Record], None]) -> Callable[[device.Record], None]:
+    """Add to what runs."""
+    CHECKS.append(function)
+    return function
+
+
+def _raises(kind: type[Exception], words: str, call: Callable[[], object]) -> None:
+    with pytest.raises(kind, match=words):
+        call()
+
+
+@check
+def gradients_equal_those_of_the_cpu(record: device.Record) -> None:
+    def compute(where: str) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(8, 4)
+        x = torch.randn(3, 8)
+        layer, x = layer.to(where), x.to(where)
+        (F.cross_entropy(layer(x), torch.tensor([0, 1, 2], device=where)) + layer(x).square().mean()).backward()
+        assert layer.weight.device.type == where.partition(":")[0]
+        return [p.grad.cpu() for p in layer.parameters() if p.grad is not None]
+
+    for one, other in zip(compute("cpu"), compute("cuda"), strict=True):
+        assert torch.equal(one, other)
+
+
+@check
+def tensors_of_two_devices_do_not_mix(record: device.Record) -> None:
+    x = torch.ones(3, device="cuda")
+    _raises(RuntimeError, "same device", lambda: x + torch.ones(3))
+    assert (x + torch.tensor(1.0)).cpu().tolist() == [2, 2, 2]  # a scalar on the host goes with a kernel's arguments
+
+
+@check
+def waits_are_counted(record: device.Record) -> None:
+    x = torch.arange(4.0, device="cuda")
+    waiting = (
+        lambda: x.sum().item(),
+        lambda: x.tolist(),
+        lambda: x.cpu(),
+        lambda: x[x > 1],
+        lambda: (x > 1).nonzero(),
+        lambda: bool(x[0] > 1),
+        lambda: torch.repeat_interleave(x, x.long()),
+        lambda: torch.empty(4).copy_(x),
+        torch.cuda.synchronize,
+    )
+    for number, call in enumerate(waiting):
+        record.clear()
+        call()
+        assert record.totals()["waits"] == 1, (number, record.waits)
+    record.clear()
+    torch.repeat_interleave(x, x.long(), output_size=6)
+    (x * 2).relu_().sum()
+    assert record.totals() == {"waits": 0, "copies": 0, "kernels": 6}, (record.totals(), record.kernels)
+
+
+@check
+def copies_are_counted(record: device.Record) -> None:
+    record.clear()
+    x = torch.ones(3).to("cuda", non_blocking=True)
+    torch.tensor([1, 2], device="cuda")
+    assert record.totals()["copies"] == 2, record.copies
+    assert record.totals()["waits"] == 0
+    _raises(TypeError, r"cpu\(\)", x.numpy)
+
+
+@check
+def adam_is_fused(record: device.Record) -> None:
+    weight = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    optimizer = torch.optim.AdamW([weight], lr=0.1, fused=True)
+    weight.square().sum().backward()
+    optimizer.step()
+    assert weight.detach().cpu().max() < 1
+
+
+@check
+def attention_over_packed_rows_equals_padded(record: device.Record) -> None:
+    from compress.encoder.modules.layout import PackedLayout
+
+    bounds = torch.tensor([0, 3, 8, 10])
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(10, 2, 8).bfloat16() for _ in range(3))
+    found = []
+    for where in ("cpu", "cuda"):
+        parts = [x.detach().clone().to(where).requires_grad_() for x in (q, k, v)]
+        context = PackedLayout(bounds.to(where), 5).attend(*parts, dropout=0.0)
+        context.float().square().sum().backward()
+        found.append([context.detach().float().cpu(), *(x.grad.float().cpu() for x in parts if x.grad is not None)])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=0.05), (one - other).abs().max()
+
+
+@check
+def every_timed_call_is_synchronized(record: device.Record) -> None:
+    from evaluation.cost.latency import measure_interleaved, measure_latency
+
+    record.clear()
+    calls = []
+    measure_interleaved([lambda: calls.append(0), lambda: calls.append(1)], device="cuda", warmup=1, repeats=3)
+    assert record.totals()["waits"] == len(calls), (record.waits, len(calls))
+    record.clear()
+    measure_latency(lambda: None, device="cpu", repeats=3)
+    assert record.totals()["waits"] == 0
+    _raises(TypeError, "device", lambda: measure_latency(lambda: None))  # pyright: ignore[reportCallIssue]
+
+
+if __name__ == "__main__":
+    results: dict[str, str | None] = {}
+    with device.simulate() as seen:
+        for one in CHECKS:
+            try:
+                one(seen)
+                results[one.__name__] = None
+            except Exception:
+                results[one.__name__] = traceback.format_exc()
+    print(json.dumps(results))

@@ -1,0 +1,290 @@
+"""A CUDA device on the CPU, for tests: `import device` before torch, then `with device.simulate() as record:`.
+
+A tensor on the device is a `DeviceTensor` around a CPU tensor, and each operator runs on the CPU tensors inside, so
+that the code for CUDA runs with real numbers. What costs time on a GPU is counted in `Record`. Operators whose tensors
+lie on different devices raise RuntimeError, as torch does. Not simulated: time, memory, streams, kernels of CUDA.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).parent))
+import shim
+
+shim.load()
+
+import torch  # noqa: E402
+import torch._dynamo  # noqa: E402
+import torch._inductor.utils  # noqa: E402 - they look for CUDA once, and must find none
+from torch import Tensor  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing  # noqa: E402
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten  # noqa: E402
+
+aten: Any = torch.ops.aten
+DEVICE = torch.device("cuda", 0)
+ROOT = Path(__file__).parents[2]
+PACKAGES = tuple(str(ROOT / name) for name in ("compress", "evaluation"))
+
+# The host needs their values, or how many there are, before it can go on.
+BLOCKING = {
+    aten._local_scalar_dense,
+    aten.bincount,
+    aten.equal,
+    aten.histc,
+    aten.masked_select,
+    aten.nonzero,
+    aten.unique_consecutive,
+    aten.unique_dim,
+    aten._unique2,
+}
+INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
+ALLOCATIONS = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
+NO_KERNEL = {*ALLOCATIONS, aten.detach, aten.alias, aten.lift_fresh, aten._unsafe_view, aten._reshape_alias}
+
+
+class Record:
+    """waits: (what, line of ours) → times the host waited for the device, `synchronize` included.  copies: line →
+    copies from the host.  kernels: operator → launches."""
+
+    def __init__(self) -> None:
+        self.waits: Counter[tuple[str, str]] = Counter()
+        self.copies: Counter[str] = Counter()
+        self.kernels: Counter[str] = Counter()
+
+    def clear(self) -> None:
+        """Count from 0."""
+        self.__init__()
+
+    def totals(self) -> dict[str, int]:
+        """Counts of each kind."""
+        return {name: getattr(self, name).total() for name in ("waits", "copies", "kernels")}
+
+
+record = Record()
+
+
+def _find_line() -> str:
+    """The innermost line of this project's packages."""
+    for frame in reversed(traceback.extract_stack()):
+        if frame.filename.startswith(PACKAGES):
+            return f"{Path(frame.filename).relative_to(ROOT)}:{frame.lineno} {frame.name}"
+    return "outside"
+
+
+def _wait(what: str) -> None:
+    record.waits[what, _find_line()] += 1
+
+
+class DeviceTensor(torch.Tensor):
+    """`host` as a tensor on the device."""
+
+    host: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, host: Tensor) -> DeviceTensor:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            host.shape,
+            strides=host.stride(),
+            storage_offset=host.storage_offset(),
+            dtype=host.dtype,
+            layout=host.layout,
+            device=DEVICE,
+        )
+        made.host = host
+        return made
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"DeviceTensor({self.host!r})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        made: Tensor = DeviceTensor(self.host.detach().clone())
+        if isinstance(self, torch.nn.Parameter):
+            made = torch.nn.Parameter(made, self.requires_grad)
+        memo[id(self)] = made
+        return made
+
+    def tolist(self) -> Any:
+        _wait("tolist")
+        return self.host.tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first")
+
+    def data_ptr(self) -> int:
+        return self.host.data_ptr()
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {})
+
+
+class _Factories(TorchDispatchMode):
+    """Operators that name the device without having a tensor on it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        named = kwargs.get("device")
+        tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, DeviceTensor)]
+        if tensors or (named is not None and torch.device(named).type == "cuda"):
+            return _run(func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The operator on the CPU tensors inside; its result is on the device, unless it was a copy to the host."""
+    packet = func.overloadpacket
+    leaves, spec = tree_flatten((args, kwargs))
+    ours = [x for x in leaves if isinstance(x, DeviceTensor)]
+    others = [x for x in leaves if isinstance(x, Tensor) and not isinstance(x, DeviceTensor)]
+    named = None if kwargs.get("device") is None else torch.device(kwargs["device"]).type
+    if packet is aten.is_pinned:
+        return False
+    on_device = named != "cpu" and not (packet is aten.copy_ and not isinstance(args[0], DeviceTensor))
+    _note(packet, args, kwargs, ours, others, on_device)
+    host_args, host_kwargs = tree_unflatten([x.host if isinstance(x, DeviceTensor) else x for x in leaves], spec)
+    if named == "cuda":
+        host_kwargs["device"] = torch.device("cpu")
+    if packet is aten._to_copy and named is not None:
+        host_kwargs.pop("non_blocking", None)
+    kernel = KERNELS.get(func.name().partition(".")[0], func)
+    made = kernel(*host_args, **host_kwargs)
+    if not on_device:
+        return args[0] if packet is aten.copy_ else made
+    aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+    if packet not in NO_KERNEL and not aliases:
+        record.kernels[func.name()] += 1
+    made = tree_map(lambda x: DeviceTensor(x) if isinstance(x, Tensor) and not isinstance(x, DeviceTensor) else x, made)
+    return return_and_correct_aliasing(func, args, kwargs, made) if ours else made
+
+
+def _note(packet: Any, args: Any, kwargs: dict[str, Any], ours: list, others: list, on_device: bool) -> None:
+    """Count what the operator costs, and reject tensors of two devices."""
+    copies = packet in (aten._to_copy, aten.copy_)
+    if copies and not on_device:
+        _wait("copy to the host")
+    elif copies and others:
+        record.copies[_find_line()] += 1
+    elif ours and others and packet is not aten.set_:
+        large = [x for x in others if x.dim()]
+        if large and packet not in INDEXING:
+            raise RuntimeError(f"Expected all tensors to be on the same device, but found cuda:0 and cpu in {packet}")
+        record.copies[_find_line()] += len(large)
+    if not ours:
+        return
+    if packet in BLOCKING:
+        _wait(str(packet))
+    if packet in INDEXING and any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
+        _wait("index by a mask")
+    if packet is aten.repeat_interleave and kwargs.get("output_size") is None:
+        _wait("repeat_interleave without output_size")
+
+
+# --- attention over sequences of different lengths, which torch has for CUDA only ---
+
+
+def _sequences(tensors: tuple[Tensor, ...], bounds: Tensor, scale: float | None, window: Any) -> Iterator[Any]:
+    """Of each sequence: where it lies, its parts of the tensors (T, H, K) as (H, l, K) in fp32, its probabilities."""
+    left, right = (-1, -1) if window is None else window
+    for start, end in zip(bounds.tolist(), bounds[1:].tolist(), strict=False):
+        parts = [x[start:end].float().transpose(0, 1) for x in tensors]
+        distance = torch.arange(end - start)[:, None] - torch.arange(end - start)
+        hidden = ((left >= 0) & (distance > left)) | ((right >= 0) & (-distance > right))
+        scores = parts[0] @ parts[1].mT * _scale(tensors[0], scale)
+        yield slice(start, end), parts, scores.masked_fill(hidden, float("-inf")).softmax(-1)
+
+
+def _scale(q: Tensor, scale: float | None) -> float:
+    return q.shape[-1] ** -0.5 if scale is None else scale
+
+
+def _varlen(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor | None, max_q: int, max_k: int,
+            is_causal: bool = False, scale: float | None = None, window_size: Any = None,
+            *_: Any, **__: Any) -> Any:  # fmt: skip
+    assert q.dtype in (torch.bfloat16, torch.float16), q.dtype
+    assert cu_q.dtype == torch.int32, cu_q.dtype
+    assert q.shape[-1] % 8 == 0
+    assert not is_causal
+    context = torch.empty_like(q)
+    for place, (_q, _k, value), shares in _sequences((q, k, v), cu_q, scale, window_size):
+        context[place] = (shares @ value).transpose(0, 1).to(q.dtype)
+    return context, q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32), torch.zeros(2, dtype=torch.uint64)
+
+
+def _varlen_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, cu_q: Tensor,
+                     cu_k: Tensor, max_q: int, max_k: int, is_causal: bool, rng: Tensor,
+                     scale: float | None = None, window_size: Any = None, *_: Any, **__: Any) -> Any:  # fmt: skip
+    made = [torch.empty_like(x) for x in (q, k, v)]
+    for place, (query, key, value, above), shares in _sequences((q, k, v, grad), cu_q, scale, window_size):
+        scores = aten._softmax_backward_data(above @ value.mT, shares, -1, torch.float32) * _scale(q, scale)
+        for gradient, part in zip(made, (scores @ key, scores.mT @ query, shares.mT @ above), strict=True):
+            gradient[place] = part.transpose(0, 1).to(q.dtype)
+    return tuple(made)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "torch_attn::_varlen_attn": _varlen,
+    "torch_attn::_varlen_attn_backward": _varlen_backward,
+}
+
+
+# --- torch.cuda ---
+
+
+def _without_gradient(mode: bool = True) -> torch.no_grad:
+    return torch.no_grad()
+
+
+@contextlib.contextmanager
+def simulate() -> Iterator[Record]:
+    """Inside, torch.cuda reports one device, and tensors can be on it."""
+    properties = SimpleNamespace(name="simulated", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132)
+    replies: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "is_current_stream_capturing": lambda: False,
+        "_is_compiled": lambda: True,
+        "_lazy_init": lambda: None,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda device: None,
+        "get_device_name": lambda device=None: properties.name,
+        "get_device_capability": lambda device=None: (properties.major, properties.minor),
+        "get_device_properties": lambda device=None: properties,
+        "mem_get_info": lambda device=None: (properties.total_memory, properties.total_memory),
+        "memory_allocated": lambda device=None: 0,
+        "max_memory_allocated": lambda device=None: 0,
+        "reset_peak_memory_stats": lambda device=None: None,
+        "empty_cache": lambda: None,
+        "manual_seed": lambda seed: None,
+        "manual_seed_all": lambda seed: None,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+        "synchronize": lambda device=None: _wait("synchronize"),
+    }
+    record.clear()
+    overwritten = torch.__future__.get_overwrite_module_params_on_conversion()
+    lifted = torch._C._only_lift_cpu_tensors()
+    with contextlib.ExitStack() as stack:
+        for name, reply in replies.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, reply))
+        stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
+        # A wrapper cannot be an inference tensor.
+        stack.enter_context(mock.patch.object(torch, "inference_mode", _without_gradient))
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(.., device=) copies from the host
+        stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwritten)
+        stack.callback(torch._C._set_only_lift_cpu_tensors, lifted)
+        stack.enter_context(_Factories())
+        yield record
