@@ -52,7 +52,7 @@ def trials(calls: list[Callable[[], object]], count: int) -> tuple[list[Ratio | 
     ratios, plain = [], []
     with torch.inference_mode():
         for _ in range(count):
-            slow, fast = measure_interleaved(calls, warmup=2, repeats=20, seconds=1.0)
+            slow, fast = measure_interleaved(calls, device="cpu", warmup=2, repeats=20, seconds=1.0)
             ratios.append(compare_latencies(slow, fast))
             walls = [[_seconds(call) for call in calls] for _ in range(20)]
             plain.append(float(np.divide(*np.median(walls, axis=0))))

@@ -72,7 +72,7 @@ def compare(
             theirs(input_ids=ids, attention_mask=torch.ones_like(ids))
 
     calls = [reference, *(lambda p=p: p(batch) for p in ours.values())]
-    times = measure_interleaved(calls, repeats=repeats, seconds=4.0)
+    times = measure_interleaved(calls, device="cpu", repeats=repeats, seconds=4.0)
     print(f"| Hugging Face eager fp32 | | {rows} | {length} | {threads} | {times[0].p50:.2f} | 1 |")
     for (name, predictor), found in zip(ours.items(), times[1:], strict=True):
         size = sum(map(weights_bytes, predictor.files)) / MB

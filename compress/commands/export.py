@@ -209,7 +209,7 @@ def _times(loaded: LoadedModel, head: str | None, session: OnnxSession, console:
         batch = evaluation_batches(one, MAX_TOKENS)[0]
         calls = [lambda b=batch: ours(b, needs), lambda b=batch: session.run(b)]
         with console.slow_progress(f"timing 1 x {length} tokens", None, "rounds") as progress:
-            torch_ms, onnx_ms = measure_interleaved(calls, told=progress.update)
+            torch_ms, onnx_ms = measure_interleaved(calls, device="cpu", told=progress.update)
         found |= {f"torch_{length}": torch_ms.p50, f"onnxruntime_{length}": onnx_ms.p50}
         busy = " (busy machine)" if torch_ms.contaminated or onnx_ms.contaminated else ""
         rows.append((f"1 x {length}", f"{torch_ms.p50:.2f} ms", f"{onnx_ms.p50:.2f} ms{busy}"))

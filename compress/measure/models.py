@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from compress.contracts import FAKE, Batch, Measurement, Needs, Watch, unwatched
 from compress.data.batches.batches import evaluation_batches
@@ -34,7 +33,7 @@ from compress.stages.shared.stage import check_same_task
 from evaluation.cost.device import describe
 from evaluation.cost.energy import find_counters, measure_energy
 from evaluation.cost.flops import count_flops
-from evaluation.cost.latency import Latency, compare_latencies, measure_interleaved
+from evaluation.cost.latency import Latency, compare_latencies, find_synchronize, measure_interleaved
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
 from evaluation.quality.churn import Group
@@ -488,24 +487,23 @@ def measure_cost(
     """
     device = predictors[0].device
     length = min(cost.length, *(p.max_length for p in predictors))  # one for all: others would not compare
-    wait = torch.cuda.synchronize if device.startswith("cuda") else None
     fixed = [build_fixed_batch(p.config, cost.batch, length).to(p.device) for p in predictors]
     with watch("timing latency", None, "rounds") as progress:
         latencies = measure_interleaved(
             [lambda p=p, b=b: p(b) for p, b in zip(predictors, fixed, strict=True)],
+            device=device,
             warmup=cost.warmup,
             repeats=cost.repeats,
             seconds=cost.seconds,
-            synchronize=wait,
             told=progress.update,
         )
     mixes = [[b.to(device) for b in evaluation_batches(s, MAX_TOKENS)] for s in samples]
     passes = [lambda p=p, m=m: [p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
     parts = [[lambda p=p, b=b: p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
     with watch("timing throughput", None, "rounds") as progress:
-        how = {"seconds": cost.seconds, "synchronize": wait, "told": progress.update}
+        how: dict[str, Any] = {"device": device, "seconds": cost.seconds, "told": progress.update}
         throughputs = measure_interleaved(parts, warmup=1, repeats=5, **how)
-    counters = find_counters(device)
+    counters, wait = find_counters(device), find_synchronize(device)
     results = []
     for i, p in enumerate(predictors):
         count = count_parameters(p.model, p.model.embedding_parameter_names())

@@ -62,7 +62,9 @@ def fastest(
     ready = [predictor.with_runtime(t.runtime) for t in able]
     passes = [lambda p=p: [p(batch) for batch in timed] for p in ready]
     with console.slow_progress("timing the runtimes", None, "rounds") as progress:
-        latencies = measure_interleaved(passes, warmup=2, repeats=20, seconds=3.0, told=progress.update)
+        latencies = measure_interleaved(
+            passes, device=predictor.device, warmup=2, repeats=20, seconds=3.0, told=progress.update
+        )
     found = {t.runtime: RuntimeTrial(t.runtime, latency, t.check) for t, latency in zip(able, latencies, strict=True)}
     best = min(found.values(), key=lambda t: _p50(t))
     _tell([found.get(t.runtime, t) for t in tried], best, shape, console)

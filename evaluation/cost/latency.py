@@ -92,25 +92,36 @@ class Ratio:
 def measure_latency(
     call: Call,
     *,
+    device: str | torch.device,
     warmup: int = 5,
     repeats: int = 50,
     seconds: float = 10.0,
-    synchronize: Call | None = None,
 ) -> Latency:
     """Time `call` `repeats` times after `warmup` calls, but stop early after `seconds` (never below 5 repeats).
 
-    synchronize: waits for an accelerator. Raises ValueError when repeats is not positive.
+    device: where the call computes; each timed call ends when an accelerator has computed it. Raises ValueError when
+    repeats is not positive.
     """
-    return measure_interleaved([call], warmup=warmup, repeats=repeats, seconds=seconds, synchronize=synchronize)[0]
+    return measure_interleaved([call], device=device, warmup=warmup, repeats=repeats, seconds=seconds)[0]
+
+
+def find_synchronize(device: str | torch.device) -> Call | None:
+    """What waits until a device has computed all that was launched; None for the CPU, which launches nothing."""
+    found = torch.device(device)
+    if found.type == "cpu":
+        return None
+    if found.type == "cuda":
+        return lambda: torch.cuda.synchronize(found)
+    raise ValueError(f"calls on {found.type} cannot be timed")
 
 
 def measure_interleaved(
     calls: Sequence[Call | Sequence[Call]],
     *,
+    device: str | torch.device,
     warmup: int = 5,
     repeats: int = 50,
     seconds: float = 10.0,
-    synchronize: Call | None = None,
     told: Callable[[int], None] = lambda _: None,
 ) -> list[Latency]:
     """Time several calls in turn (A B A B ...), so that a drifting machine is the same for all of them.
@@ -118,11 +129,12 @@ def measure_interleaved(
     A call may be a list of parts, which are timed one by one: short parts find the machine free where the whole would
     not. Where there are several calls, an untimed one comes before each that is timed: who serves one model has it in
     the caches, and a large one before it would leave a small one none of them. While too few rounds are clean, up to
-    `EXTRA` times the repeats are made within the time. synchronize: as of `measure_latency`.  told: of how many rounds
+    `EXTRA` times the repeats are made within the time. device: as of `measure_latency`.  told: of how many rounds
     are done, between two of them.
     """
     if repeats <= 0:
         raise ValueError(f"repeats must be positive, not {repeats}")
+    synchronize = find_synchronize(device)
     timers = [_Timer([call] if callable(call) else call, len(calls) > 1, synchronize) for call in calls]
     for timer in timers:
         for _ in range(warmup):

@@ -67,7 +67,9 @@ def interrupted(machine: Machine, seconds: float, every: int, pause: float = 0.1
 
 
 def test_clean_rounds_are_what_counts(machine: Machine, threads: int) -> None:
-    long, short = measure_interleaved([interrupted(machine, 0.03, 3), lambda: machine.compute(0.002)], seconds=60)
+    long, short = measure_interleaved(
+        [interrupted(machine, 0.03, 3), lambda: machine.compute(0.002)], device="cpu", seconds=60
+    )
     assert (long.p50, long.p99, long.minimum) == pytest.approx((30, 30, 30))
     assert (long.clock, short.clock) == ("wall time", "wall time")
     ratio = compare_latencies(long, short)
@@ -83,13 +85,15 @@ def test_more_rounds_are_made_while_too_few_are_clean(machine: Machine, threads:
         calls[0] += 1
         rare() if calls[0] % 4 else machine.compute(0.01)
 
-    (found,) = measure_interleaved([call], warmup=0, repeats=8, seconds=60)
+    (found,) = measure_interleaved([call], device="cpu", warmup=0, repeats=8, seconds=60)
     assert calls[0] == 20, "until five are clean"
     assert (found.repeats, found.p50, found.clock) == (5, pytest.approx(10), "wall time")
 
 
 def test_one_thread_is_timed_by_processor_time_and_several_are_not(machine: Machine, threads: int) -> None:
-    long, short = measure_interleaved([interrupted(machine, 0.03, 1), lambda: machine.compute(0.002)], seconds=60)
+    long, short = measure_interleaved(
+        [interrupted(machine, 0.03, 1), lambda: machine.compute(0.002)], device="cpu", seconds=60
+    )
     assert short.clock == "wall time"
     if threads > 1:
         assert not long.is_known
@@ -103,21 +107,22 @@ def test_one_thread_is_timed_by_processor_time_and_several_are_not(machine: Mach
 
 def test_a_call_that_waits_by_itself_is_not_timed_by_processor_time(machine: Machine, threads: int) -> None:
     (found,) = measure_interleaved(
-        [lambda: (machine.compute(0.001), machine.wait(0.01, counted=False))], repeats=6, seconds=60
+        [lambda: (machine.compute(0.001), machine.wait(0.01, counted=False))], device="cpu", repeats=6, seconds=60
     )
     assert not found.is_known
     assert (found.p50, found.repeats) == (pytest.approx(11), 6), "more rounds would not help"
 
 
-def test_an_accelerator_is_waited_for(machine: Machine, threads: int) -> None:
-    (found,) = measure_interleaved([lambda: None], synchronize=lambda: machine.wait(0.01, counted=False), seconds=60)
+def test_an_accelerator_is_waited_for(machine: Machine, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: machine.wait(0.01, counted=False))
+    (found,) = measure_interleaved([lambda: None], device="cuda", seconds=60)
     assert (found.clock, found.p50) == ("wall time", pytest.approx(10))
 
 
 def test_parts_find_the_machine_free_where_the_whole_does_not(machine: Machine, threads: int) -> None:
     part = interrupted(machine, 0.01, 5)
-    whole = measure_interleaved([lambda: [part() for _ in range(8)]], repeats=10, seconds=60)
-    parts = measure_interleaved([[part] * 8], repeats=10, seconds=60)
+    whole = measure_interleaved([lambda: [part() for _ in range(8)]], device="cpu", repeats=10, seconds=60)
+    parts = measure_interleaved([[part] * 8], device="cpu", repeats=10, seconds=60)
     assert (parts[0].clock, parts[0].p50) == ("wall time", pytest.approx(80))
     assert whole[0].clock == ("processor time" if threads == 1 else "unknown")
 
@@ -209,7 +214,7 @@ def test_under_load_the_interval_holds_the_ratio_or_there_is_none() -> None:
     try:
         found = []
         for _ in range(20):
-            long, short = measure_interleaved([work(1000), work(100)], warmup=2, repeats=12, seconds=0.4)
+            long, short = measure_interleaved([work(1000), work(100)], device="cpu", warmup=2, repeats=12, seconds=0.4)
             found.append(compare_latencies(long, short))
     finally:
         torch.set_num_threads(before)

@@ -50,7 +50,7 @@ def test_weights_bytes_come_from_the_files(tmp_path):
 
 
 def test_a_sleeping_call_is_flagged_and_a_busy_one_is_timed():
-    sleepy = measure_latency(lambda: time.sleep(0.004), warmup=1, repeats=10)
+    sleepy = measure_latency(lambda: time.sleep(0.004), device="cpu", warmup=1, repeats=10)
     assert sleepy.p50 >= 4
     assert sleepy.contaminated
     assert sleepy.minimum <= sleepy.p50 <= sleepy.p95 <= sleepy.p99
@@ -61,15 +61,15 @@ def test_a_sleeping_call_is_flagged_and_a_busy_one_is_timed():
 def test_interleaved_calls_take_turns_and_stop_in_time():
     order = []
     slow = [lambda: (order.append("a"), time.sleep(0.01)), lambda: (order.append("b"), time.sleep(0.01))]
-    a, b = measure_interleaved(slow, warmup=0, repeats=1000, seconds=0.1)
+    a, b = measure_interleaved(slow, device="cpu", warmup=0, repeats=1000, seconds=0.1)
     assert order[:8] == ["a", "a", "b", "b", "a", "a", "b", "b"], "the first of two is not timed: it fills the caches"
     assert 5 <= a.repeats == b.repeats < 100
     order.clear()
-    (alone,) = measure_interleaved(slow[:1], warmup=0, repeats=3)
+    (alone,) = measure_interleaved(slow[:1], device="cpu", warmup=0, repeats=3)
     assert len(order) == alone.repeats
     assert order == ["a"] * len(order), "one alone finds the caches as it left them"
     with pytest.raises(ValueError, match="repeats must be positive"):
-        measure_latency(lambda: None, repeats=0)
+        measure_latency(lambda: None, device="cpu", repeats=0)
 
 
 def test_what_the_call_before_left_in_the_caches_is_not_timed(monkeypatch):
@@ -86,9 +86,9 @@ def test_what_the_call_before_left_in_the_caches_is_not_timed(monkeypatch):
     monkeypatch.setattr("evaluation.cost.latency.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr("evaluation.cost.latency.time.process_time", lambda: clock[0])
     monkeypatch.setattr("evaluation.cost.latency._Waits.seconds", lambda _: 0.0)  # the system's count is a clock too
-    small, large = measure_interleaved([call("a", 0.003, 0.002), call("b", 0.016, 0.015)], repeats=9)
+    small, large = measure_interleaved([call("a", 0.003, 0.002), call("b", 0.016, 0.015)], device="cpu", repeats=9)
     assert (small.p50, large.p50) == pytest.approx((2, 15))
-    long, short = measure_interleaved([call("a", 0.4, 0.3), call("b", 0.002, 0.001)], repeats=9)
+    long, short = measure_interleaved([call("a", 0.4, 0.3), call("b", 0.002, 0.001)], device="cpu", repeats=9)
     assert (long.p50, short.p50) == pytest.approx((400, 1)), "a long call is not made twice"
     assert long.minimum == pytest.approx(300), "but once, before that was known"
 

@@ -159,7 +159,7 @@ def _measured(
     predictor = Predictor(folder, device=options.device, runtime=runtime, **how)
     shape = found["latency"]
     batch = build_fixed_batch(predictor.config, int(shape["batch"]), int(shape["length"])).to(options.device)
-    ours = timer([lambda: predictor(batch)], repeats=60, seconds=10.0)[0]
+    ours = timer([lambda: predictor(batch)], device=predictor.device, repeats=60, seconds=10.0)[0]
     checks = [check_latency(found, ours, describe(options.device))]
     if recipe is None or table is None:
         if found["quality"]["labels"] == "given":

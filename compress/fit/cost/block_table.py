@@ -136,7 +136,7 @@ def measure(
         for sample in dict.fromkeys(samples):
             made[sample] = _built(sample, config, heads, serving)
             progress.update(len(made))
-    least, busy = _least([call for call, _ in made.values()], watch)
+    least, busy = _least([call for call, _ in made.values()], serving.device, watch)
     found = {s: _Found(ms, size / MB) for (s, (_, size)), ms in zip(made.items(), least, strict=True)}
 
     def of(bits: int, depth: int, shape: tuple[int, int]) -> _Found:
@@ -169,13 +169,13 @@ def measure(
     return Blocks(layer, last, tables, ms, mb - small * rows[words, 0].row_mb, busy, ratios)
 
 
-def _least(calls: Sequence[Callable[[], object]], watch: Watch = unwatched) -> tuple[list[float], bool]:
+def _least(calls: Sequence[Callable[[], object]], device: str, watch: Watch = unwatched) -> tuple[list[float], bool]:
     """The least milliseconds of each call, and whether they came out otherwise now and then."""
     begin, minima, done = time.monotonic(), np.zeros((0, len(calls))), 0
     with watch(f"timing {len(calls)} small models", None, "rounds") as progress:
         while True:
             told = partial(_add, progress, done)
-            found = measure_interleaved(calls, warmup=0 if len(minima) else 2, repeats=ROUNDS, told=told)
+            found = measure_interleaved(calls, device=device, warmup=0 if len(minima) else 2, repeats=ROUNDS, told=told)
             done += max(t.repeats for t in found)
             minima = np.sort(np.vstack([minima, [t.minimum for t in found]]), axis=0)
             if len(minima) > 1:

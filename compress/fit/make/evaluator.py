@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from compress.data.tables.table import Rows
 from compress.data.task import ScoredAnswers
@@ -192,20 +191,19 @@ class Evaluator:
         the one of a quiet machine where the parent was fastest, else the last."""
         length = min(self.serving.length, predictor.max_length)
         batch = build_fixed_batch(predictor.config, self.serving.batch, length).to(self.serving.device)
-        wait = torch.cuda.synchronize if self.serving.device.startswith("cuda") else None
         tries: list[Timing] = []
         while len(tries) < attempts:
-            tries.append(self.beside_parent(lambda: predictor(batch), repeats, seconds, wait))
+            tries.append(self.beside_parent(lambda: predictor(batch), repeats, seconds))
             if tries[-1].quiet and tries[-1].behind <= pace:
                 return replace(tries[-1], attempts=len(tries))
         quiet = [t for t in tries if t.quiet]
         return replace(min(quiet, key=lambda t: t.parent_p50) if quiet else tries[-1], attempts=len(tries))
 
-    def beside_parent(
-        self, call: Callable[[], object], repeats: int, seconds: float, wait: Callable[[], object] | None = None
-    ) -> Timing:
+    def beside_parent(self, call: Callable[[], object], repeats: int, seconds: float) -> Timing:
         """Any call that answers a batch."""
-        theirs, ours = self.timer([self.parent_call, call], repeats=repeats, seconds=seconds, synchronize=wait)
+        theirs, ours = self.timer(
+            [self.parent_call, call], device=self.serving.device, repeats=repeats, seconds=seconds
+        )
         found = Timing.of(ours, theirs, self.least, self.typical)
         self.remember(found)
         return found

@@ -60,7 +60,7 @@ def choose_serving(loaded: LoadedModel, asked: str | None, shape: dict[str, Any]
         raise UserError(
             "no runtime reproduces the model's outputs", where=str(loaded.path), do="choose one with --runtime"
         )
-    timed = measure_interleaved(calls, repeats=20, seconds=3.0)
+    timed = measure_interleaved(calls, device=right[0].device, repeats=20, seconds=3.0)
     for serving, latency in zip(right, timed, strict=True):
         console.note(f"{serving.runtime}: {latency.minimum:.2f} ms for the full model in 8 bits")
     return right[int(np.argmin([latency.minimum for latency in timed]))]

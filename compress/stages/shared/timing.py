@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import torch
-
 from compress.contracts import Needs
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
@@ -43,8 +41,8 @@ def measure_calls(calls: Sequence[Callable[[], object]], plan: LatencySpec, devi
     """In turn, as planned."""
     return measure_interleaved(
         calls,
+        device=device,
         warmup=plan.warmup,
         repeats=plan.repeats,
         seconds=plan.seconds,
-        synchronize=torch.cuda.synchronize if device.startswith("cuda") else None,
     )
