@@ -28,6 +28,8 @@ class Batch:
     pair_labels: (B,) int64 of NSP (0 = is next) or SOP (0 = in order).
     special_mask: (T,) bool, true on [CLS], [SEP] and the like.
     extra: whatever a task or an augmentation needs beside; what of it has a `to` moves along.
+    host: of a batch on an accelerator, the same on the CPU: its lengths and labels are read there, without waiting for
+        the device (`on_host`).
     """
 
     input_ids: Tensor
@@ -43,6 +45,12 @@ class Batch:
     special_mask: Tensor | None = None
     answered: Tensor | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    host: Batch | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def on_host(self) -> Batch:
+        """This batch where its values can be read without waiting: on the CPU, if it was there before."""
+        return self if self.host is None else self.host
 
     @property
     def rows(self) -> int:
@@ -64,7 +72,8 @@ class Batch:
             if isinstance(value := getattr(self, f.name), _torch.Tensor)
         }
         extra = {name: x.to(device) if hasattr(x, "to") else x for name, x in self.extra.items()}
-        return dataclasses.replace(self, **moved, extra=extra)
+        host = None if _torch.device(device).type == "cpu" else self.on_host
+        return dataclasses.replace(self, **moved, extra=extra, host=host)
 
 
 Layers = bool | frozenset[int]

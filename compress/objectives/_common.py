@@ -49,6 +49,12 @@ def get_required(value: Tensor | None, name: str, kind: str) -> Tensor:
     return value
 
 
+def take_others(values: Tensor, at: Tensor) -> Tensor:
+    """(N, C) values, (N, 1) a column of each row → (N, C−1) without it; by index, since a mask would be waited for."""
+    columns = torch.arange(values.shape[1] - 1, device=values.device)
+    return values.gather(1, columns + (columns >= at))
+
+
 def is_score(labels: Tensor) -> bool:
     """(B,) real numbers: a regression."""
     return labels.is_floating_point() and labels.dim() == 1

@@ -125,14 +125,14 @@ def states(output: EncoderOutput, layer: int, kind: str) -> Tensor:
 def runs(batch: Batch) -> Iterator[tuple[slice, int, int]]:
     """(tokens, sequences, length) of each run of neighbouring sequences of one length."""
     start = 0
-    for count, length in PackedLayout(batch.cu_seqlens, batch.max_length).runs:
+    for count, length in PackedLayout.of(batch).runs:
         yield slice(start, start + count * length), count, length
         start += count * length
 
 
 def pair_count(batch: Batch) -> int:
     """Pairs of tokens of one sequence: the cells of one head's attention map."""
-    lengths = batch.cu_seqlens.diff()
+    lengths = batch.on_host.cu_seqlens.diff()
     return int((lengths * lengths).sum())
 
 
@@ -170,6 +170,6 @@ def rows_of(values: Tensor, batch: Batch, rows: Literal["first", "mean"]) -> Ten
 def mean_tokens(values: Tensor, batch: Batch) -> Tensor:
     """(T, D) → (B, D), mean over the real tokens of each sequence."""
     lengths = batch.cu_seqlens.diff()
-    rows = torch.repeat_interleave(torch.arange(batch.rows, device=values.device), lengths)
+    rows = torch.repeat_interleave(torch.arange(batch.rows, device=values.device), lengths, output_size=batch.tokens)
     sums = values.new_zeros(batch.rows, values.shape[1]).index_add(0, rows, values)
     return sums / lengths[:, None].to(values.dtype)

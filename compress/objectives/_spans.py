@@ -27,7 +27,8 @@ def has_answer(labels: Tensor) -> Tensor:
 
 def pad_scores(logits: Tensor, batch: Batch) -> Tensor:
     """(T, 2) → (B, 2, L): the scores of each row's tokens, BEYOND after its end."""
-    rows = torch.repeat_interleave(torch.arange(batch.rows, device=logits.device), batch.cu_seqlens.diff())
+    rows = torch.arange(batch.rows, device=logits.device)
+    rows = torch.repeat_interleave(rows, batch.cu_seqlens.diff(), output_size=batch.tokens)
     places = torch.arange(batch.tokens, device=logits.device) - batch.cu_seqlens[rows]
     out = logits.new_full((batch.rows, int(batch.max_length), 2), BEYOND)
     return out.index_put((rows, places), logits).transpose(1, 2)

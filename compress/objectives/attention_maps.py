@@ -45,7 +45,7 @@ class Objective(Layerwise):
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
         """Maps N x B x (H, l, l) of both → scalar."""
         ours, theirs = self._maps(student), self._maps(teacher_of(teacher, _KIND))
-        terms = self.count(batch)
+        terms = self.count(batch.on_host)
         if not terms:
             return make_zero_loss(student.last_hidden)
 

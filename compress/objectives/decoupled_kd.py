@@ -19,6 +19,7 @@ from compress.objectives._common import (
     make_zero_loss,
     positive,
     same_shape,
+    take_others,
     teacher_of,
     widen,
 )
@@ -62,11 +63,14 @@ class Objective(Base):
         ours, goal = widen(field(student, "logits", _KIND)), widen(field(theirs, "logits", _KIND, "teacher"))
         same_shape(ours, goal, "classes", _KIND)
         labels = get_required(batch.labels, "labels", _KIND)
-        known = labels != IGNORED
-        if not self.count(batch):
+        if not self.count(batch.on_host):
             return make_zero_loss(ours)
-        at = labels[known, None]
-        (right, rest), (their_right, their_rest) = (_parts(x[known] / self.temperature, at) for x in (ours, goal))
+        known = (get_required(batch.on_host.labels, "labels", _KIND) != IGNORED).nonzero()[:, 0]
+        known = known.to(ours.device, non_blocking=True)
+        at = labels.index_select(0, known)[:, None]
+        (right, rest), (their_right, their_rest) = (
+            _parts(x.index_select(0, known) / self.temperature, at) for x in (ours, goal)
+        )
         value = self.alpha * F.kl_div(right, their_right, log_target=True, reduction="batchmean")
         if rest.shape[1] > 1:
             value = value + self.beta * F.kl_div(rest, their_rest, log_target=True, reduction="batchmean")
@@ -75,7 +79,6 @@ class Objective(Base):
 
 def _parts(z: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
     """(n, C) logits → log probabilities of right and wrong (n, 2), and among the wrong classes (n, C−1)."""
-    wrong = torch.ones_like(z, dtype=torch.bool).scatter_(1, at, False)
-    others = z[wrong].view(z.shape[0], z.shape[1] - 1)
+    others = take_others(z, at)
     both = torch.cat([z.gather(1, at), others.logsumexp(1, keepdim=True)], 1)
     return both.log_softmax(1), others.log_softmax(1)

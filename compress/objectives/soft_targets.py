@@ -122,7 +122,7 @@ class Objective(Base):
     def _words(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:
         ours, theirs = vocabulary(student, _KIND), teacher.likeliest or vocabulary(teacher, _KIND, "teacher")
         rows = self._masked(batch) if self.positions == "masked" else None
-        if self.count(batch) == 0:
+        if self.count(batch.on_host) == 0:
             return make_zero_loss(ours.features)
         return vocabulary_divergence(logits_at(ours, rows), theirs, rows, self.temperature)
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.objectives._common import Base, field, make_zero_loss, positive, teacher_of, widen
+from compress.objectives._common import Base, field, make_zero_loss, positive, take_others, teacher_of, widen
 
 _KIND = "vector_similarity"
 
@@ -49,6 +49,6 @@ class Objective(Base):
     def _log_shares(self, vectors: Tensor) -> Tensor:
         """(B, D) → (B, B-1): log-softmax of each text's similarities to the others."""
         units = F.normalize(vectors, dim=1)
-        others = ~torch.eye(len(units), dtype=torch.bool, device=units.device)
-        cosines = (units @ units.T)[others].view(len(units), -1)
+        own = torch.arange(len(units), device=units.device)[:, None]
+        cosines = take_others(units @ units.T, own)
         return (cosines / self.temperature).log_softmax(1)

@@ -7,7 +7,8 @@
     gradient norm    → clip; loss or norm not finite → the step is skipped on the device
     optimizer step   → log, progress
 
-A run that is stopped or killed anywhere and resumed ends with the same bits as one that was not, on the same machine.
+A run that is stopped or killed anywhere and resumed ends with the same bits as one that was not, on the same CPU.
+Kernels of CUDA add in any order, so that on a GPU the results are equal up to rounding.
 """
 
 from __future__ import annotations

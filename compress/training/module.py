@@ -116,7 +116,7 @@ class StageModule(nn.Module):
         return student, teacher, batch
 
     def _counts(self, batch: Batch) -> dict[str, int]:
-        return {name: objective.count(batch) for name, objective in self._named().items()}
+        return {name: objective.count(batch.on_host) for name, objective in self._named().items()}
 
     def _penalties(self, batch: Batch) -> dict[str, Term]:
         """The same in each micro-batch of a step: weighed by its share of the tokens, it adds up to itself."""

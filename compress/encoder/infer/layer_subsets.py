@@ -25,7 +25,7 @@ def subset_outputs(
     """
     model = prepared.model
     encoder, config = model.encoder, model.config
-    layout = PackedLayout(batch.cu_seqlens, batch.max_length)
+    layout = PackedLayout.of(batch)
     with torch.inference_mode(), torch.autocast(batch.input_ids.device.type, enabled=False):
         turns = encoder.turns(batch.position_ids)
         path: list[int] = []

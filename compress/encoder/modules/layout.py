@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from compress.contracts import Batch
 from compress.encoder.modules.attention import attend_explicitly, attention
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import ScoreBias
@@ -84,20 +85,28 @@ class Layout(Protocol):
 
 
 class PackedLayout:
-    """Sequences end to end: cu_seqlens (B+1,) as in `Batch`."""
+    """Sequences end to end: cu_seqlens (B+1,) as in `Batch`. on_host: the same on the CPU, where lengths are read
+    without waiting for the device."""
 
-    def __init__(self, cu_seqlens: Tensor, max_length: int) -> None:
+    def __init__(self, cu_seqlens: Tensor, max_length: int, on_host: Tensor | None = None) -> None:
         self.cu_seqlens = cu_seqlens
         self.max_length = max_length
+        self._on_host = cu_seqlens if on_host is None else on_host
+        self._bounds: Tensor | None = None
         self._runs: list[tuple[int, int]] | None = None
         self._grid: tuple[Tensor, Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(cls, batch: Batch) -> PackedLayout:
+        """As the sequences of a batch lie."""
+        return cls(batch.cu_seqlens, batch.max_length, batch.on_host.cu_seqlens)
 
     @property
     def runs(self) -> list[tuple[int, int]]:
         """(sequences, length) of each run of neighbouring sequences of one length."""
         if self._runs is None:
             runs: list[tuple[int, int]] = []
-            for length in self.cu_seqlens.diff().tolist():
+            for length in self._on_host.diff().tolist():
                 if runs and runs[-1][1] == length:
                     runs[-1] = (runs[-1][0] + 1, length)
                 else:
@@ -189,7 +198,9 @@ class PackedLayout:
     def _attend_varlen(self, q: Tensor, k: Tensor, v: Tensor, pattern: AttentionPattern) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
-        bounds = self.cu_seqlens.to(torch.int32)
+        if self._bounds is None:
+            self._bounds = self.cu_seqlens.to(torch.int32)
+        bounds = self._bounds
         window: dict[str, Any] = {}
         if pattern.window is not None:
             window["window_size"] = (pattern.window, pattern.window)
@@ -219,11 +230,11 @@ class PackedLayout:
     def _padding(self) -> tuple[Tensor, Tensor, Tensor]:
         """Row and column of each token in a padded batch, and that batch's mask (B, L)."""
         if self._grid is None:
-            lengths, starts = self.cu_seqlens.diff(), self.cu_seqlens[:-1]
-            steps = torch.arange(self.max_length, device=lengths.device)
-            mask = steps < lengths[:, None]
-            row, column = mask.nonzero(as_tuple=True)
-            assert starts.shape[0] == mask.shape[0]
+            lengths, tokens = self.cu_seqlens.diff(), int(self._on_host[-1])
+            rows = torch.arange(len(lengths), device=lengths.device)
+            row = torch.repeat_interleave(rows, lengths, output_size=tokens)
+            column = torch.arange(tokens, device=lengths.device) - self.cu_seqlens[row]
+            mask = torch.arange(self.max_length, device=lengths.device) < lengths[:, None]
             self._grid = (row, column, mask)
         return self._grid
 

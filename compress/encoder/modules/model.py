@@ -190,7 +190,7 @@ class Model(nn.Module):
             raise self._too_long(batch)
         if needs.mlm == "masked" and batch.mlm_positions is None:
             raise UserError("vocabulary logits at masked positions were requested, but the batch has no masked tokens")
-        layout = PackedLayout(batch.cu_seqlens, batch.max_length)
+        layout = PackedLayout.of(batch)
         output = self.encoder(batch.input_ids, batch.position_ids, batch.segment_ids, layout, needs)
         return self.apply_heads(output, layout, needs, batch.mlm_positions)
 

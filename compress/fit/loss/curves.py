@@ -95,7 +95,7 @@ class _Reading:
 
     def __init__(self, ready: PreparedModel, batch: Batch) -> None:
         self.model, self.batch = ready.model, batch
-        self.layout = PackedLayout(batch.cu_seqlens, batch.max_length)
+        self.layout = PackedLayout.of(batch)
         with torch.inference_mode():
             self.turns = self.model.encoder.turns(batch.position_ids)
             self.x = self.model.encoder.embed(batch.input_ids, batch.position_ids, batch.segment_ids)

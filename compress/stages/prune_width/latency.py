@@ -133,7 +133,7 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: Latenc
     model = prepare(Model(blocks).to(device)).model
     batch = build_fixed_batch(blocks, plan.batch, min(plan.length, config.max_positions)).to(device)
     x = torch.randn(batch.tokens, config.hidden, device=device)
-    layout, turns = PackedLayout(batch.cu_seqlens, batch.max_length), model.encoder.turns(batch.position_ids)
+    layout, turns = PackedLayout.of(batch), model.encoder.turns(batch.position_ids)
     calls, names = [], []
     for place, layer in enumerate(model.encoder.layers):
         assert isinstance(layer, EncoderLayer)

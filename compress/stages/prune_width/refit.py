@@ -97,7 +97,7 @@ class _Seen:
 def _one_by_one(
     made: Model, source: Model, batches: Sequence[Batch], stop: Callable[[], None], layers: Sequence[int]
 ) -> None:
-    layouts = [PackedLayout(b.cu_seqlens, b.max_length) for b in batches]
+    layouts = [PackedLayout.of(b) for b in batches]
     turns = {model: [model.encoder.turns(b.position_ids) for b in batches] for model in (source, made)}
     theirs = [source.encoder.embed(b.input_ids, b.position_ids, b.segment_ids) for b in batches]
     ours = [made.encoder.embed(b.input_ids, b.position_ids, b.segment_ids) for b in batches]

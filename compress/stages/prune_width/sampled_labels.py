@@ -33,7 +33,7 @@ def draw_labels(batch: Batch, logits: Tensor, generator: torch.Generator) -> Bat
         made = _one_of(logits, generator)
         if batch.answered is not None:
             made = made.masked_fill(~batch.answered.cpu(), IGNORED)
-    return dataclasses.replace(batch, labels=made.to(batch.input_ids.device))
+    return dataclasses.replace(batch, labels=made.to(batch.input_ids.device), host=None)
 
 
 def list_labelled_batches(
@@ -46,7 +46,7 @@ def list_labelled_batches(
     if one and logits.shape[1] <= EXACT:
         chances = logits.float().softmax(-1)
         made = [torch.full((rows,), c, dtype=torch.int64, device=logits.device) for c in range(logits.shape[1])]
-        return [(dataclasses.replace(batch, labels=x), chances[:, c]) for c, x in enumerate(made)]
+        return [(dataclasses.replace(batch, labels=x, host=None), chances[:, c]) for c, x in enumerate(made)]
     even = torch.full((rows,), 1 / draws, device=logits.device)
     return [(draw_labels(batch, logits, generator), even) for _ in range(draws)]
 

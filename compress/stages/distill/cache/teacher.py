@@ -77,7 +77,7 @@ class CachedTeacher:
 
     def _attend(self, output: EncoderOutput, needs: Needs, batch: Batch, tensor) -> None:
         """Attention maps, from queries and keys as the encoder makes them."""
-        depth, layout = self.config.depth, PackedLayout(batch.cu_seqlens, batch.max_length)
+        depth, layout = self.config.depth, PackedLayout.of(batch)
         maps: dict[int, AttentionMaps] = {}
         for layer in {*layers_of(needs.attentions, depth), *layers_of(needs.attention_scores, depth)}:
             q, k = (self._heads(tensor(role, layer), layer) for role in ("queries", "keys"))

@@ -1,0 +1,50 @@
+"""A training step never waits for the device, and launches no more kernels than the table says.
+
+The table is training_steps.json; it may only fall. `python tests/simcuda/test_training_steps.py` writes it anew.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from typing import Any
+
+import pytest
+from processes import FOLDER, run_script
+
+TABLE = FOLDER / "training_steps.json"
+SERIES = ("0.1x2", "0x1")
+
+
+def _check(found: dict[str, Any]) -> None:
+    table = json.loads(TABLE.read_text())
+    for name, figures in found.items():
+        assert figures["waits"] == 0, (name, figures["where"])
+        assert figures["log_waits"] == 1, (name, "a step that writes a line into the log reads its figures in one copy")
+        assert figures["copies"] <= table["steps"][name]["copies"], name
+        if table["torch"] == importlib.metadata.version("torch"):  # another one divides operators otherwise
+            assert figures["kernels"] <= table["steps"][name]["kernels"], name
+
+
+def test_steps_of_some_objectives_do_not_wait() -> None:
+    found = run_script("training_steps.py", "task,TinyBERT,decoupled_kd", "0.1x2")
+    assert len(found) == 3
+    _check(found)
+
+
+@pytest.mark.thorough
+def test_no_step_waits() -> None:
+    found = run_script("training_steps.py", "all", *SERIES)
+    assert found.keys() == json.loads(TABLE.read_text())["steps"].keys()
+    _check(found)
+
+
+def _write() -> None:
+    found = run_script("training_steps.py", "all", *SERIES)
+    steps = {name: {kind: x[kind] for kind in ("kernels", "copies")} for name, x in found.items()}
+    document = {"torch": importlib.metadata.version("torch"), "steps": steps}
+    TABLE.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    _write()

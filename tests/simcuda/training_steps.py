@@ -1,0 +1,191 @@
+"""What a training step costs on the simulated device: prints {case: {waits, log_waits, kernels, copies, where}}.
+
+Arguments: the cases, "all" or names with commas between them, then `DROPOUTxMICRO_BATCHES`, such as 0.1x1.
+A teacher of four layers, a student of two; bf16. Counted is a step that writes no line into the log, and, for its
+waits, one that does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import device  # first: it loads the shim before torch
+import numpy as np
+import torch
+
+from compress import registry
+from compress.contracts import Batch, TrainingPlan
+from compress.data.batches.examples import pack
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
+from compress.training.context import NullLog, TrainingContext
+from compress.training.loop import train
+from compress.training.module import StageModule
+
+VOCABULARY, HIDDEN, ROWS = 64, 32, 12
+LOGGED, STEADY = 2, 1  # of the steps that are counted from 0
+
+
+def _classes(batch: Batch) -> Batch:
+    return replace(batch, labels=torch.arange(batch.rows) % 3)
+
+
+def _tags(batch: Batch) -> Batch:
+    answered = torch.arange(batch.tokens) % 4 > 0
+    labels = torch.where(answered, torch.arange(batch.tokens) % 3, -100)
+    return replace(batch, labels=labels, answered=answered)
+
+
+def _spans(batch: Batch) -> Batch:
+    return replace(batch, labels=torch.tensor([[1, 2]] * (batch.rows - 1) + [[-100, -100]]))
+
+
+def _scores(batch: Batch) -> Batch:
+    return replace(batch, labels=torch.linspace(0, 1, batch.rows))
+
+
+def _several(batch: Batch) -> Batch:
+    return replace(batch, labels=(torch.arange(batch.rows * 3).view(-1, 3) % 2).float())
+
+
+def _masked(batch: Batch) -> Batch:
+    positions = torch.arange(1, batch.tokens, 5)
+    return replace(batch, mlm_positions=positions, mlm_labels=batch.input_ids[positions])
+
+
+def _pairs(batch: Batch) -> Batch:
+    return replace(batch, pair_labels=torch.arange(batch.rows) % 2)
+
+
+_CLASSES = HeadConfig("classification", labels=3)
+
+
+@dataclass(frozen=True)
+class Case:
+    """objectives: kind and keys of each.  head: of both models.  label: gives batches what the objectives read."""
+
+    objectives: Sequence[dict[str, Any]]
+    head: HeadConfig = _CLASSES
+    label: Callable[[Batch], Batch] = _classes
+
+
+_WORDS = HeadConfig("masked_lm")
+_SOFT, _HARD = {"kind": "soft_targets"}, {"kind": "hard_labels"}
+CASES = {
+    "task": Case([_SOFT, _HARD]),
+    "tags": Case([_SOFT, _HARD], HeadConfig("token_classification", labels=3), _tags),
+    "answer spans": Case([_SOFT, _HARD], HeadConfig("question_answering"), _spans),
+    "scores": Case([_SOFT, _HARD], HeadConfig("classification", labels=1, problem="regression"), _scores),
+    "multi-label": Case([_SOFT, _HARD], HeadConfig("classification", labels=3, problem="multi_label"), _several),
+    "DistilBERT": Case(
+        [{"kind": "soft_targets", "on": "vocabulary"}, {"kind": "masked_lm"}, {"kind": "cosine_hidden"}],
+        _WORDS,
+        _masked,
+    ),
+    "TinyBERT": Case([{"kind": "attention_maps"}, {"kind": "hidden_mse"}, {"kind": "embeddings"}], _WORDS, _masked),
+    "attention KL": Case([{"kind": "attention_maps", "distance": "kl"}]),
+    "sentence pairs": Case([{"kind": "sentence_pair"}], HeadConfig("sentence_pair"), _pairs),
+    "vectors": Case([{"kind": "vectors"}], HeadConfig("embedding", labels=HIDDEN)),
+    "vector similarity": Case([{"kind": "vector_similarity"}], HeadConfig("embedding", labels=HIDDEN)),
+    **{
+        kind: Case([{"kind": kind}])
+        for kind in ("minilm", "minilmv2", "pkd", "decoupled_kd", "contrastive", "similarity", "cka")
+    },
+}
+
+
+class Source:
+    """Rows of different lengths, in micro-batches; keeps what was recorded before each step."""
+
+    fingerprint = "simulated"
+
+    def __init__(self, label: Callable[[Batch], Batch], parts: int, record: device.Record) -> None:
+        self._label, self._parts, self._record = label, parts, record
+        self.before: list[device.Record] = []
+
+    def steps(self, epoch: int) -> int:
+        return 100
+
+    def step(self, epoch: int, index: int) -> list[Batch]:
+        seen = device.Record()
+        seen.__dict__.update({name: counter.copy() for name, counter in vars(self._record).items()})
+        self.before.append(seen)
+        self._record.clear()
+        return [self._label(self._batch(part)) for part in range(self._parts)]
+
+    def _batch(self, part: int) -> Batch:
+        lengths = 3 + np.arange(ROWS) // 2 + part
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        total = int(offsets[-1])
+        zeros = np.zeros(total, dtype=np.uint8)
+        ids = 5 + np.arange(total) % (VOCABULARY - 5)
+        return pack(ids, offsets, segments=zeros, special=zeros > 0, row_ids=np.arange(ROWS))
+
+
+def _model(case: Case, layers: int, dropout: float) -> Model:
+    config = EncoderConfig.uniform(
+        vocabulary=VOCABULARY,
+        hidden=HIDDEN,
+        layers=layers,
+        heads=4,
+        feed_forward=64,
+        max_positions=32,
+        dropout=dropout,
+        attention_dropout=dropout,
+        pooler=case.head.kind in ("classification", "sentence_pair"),
+    )
+    return Model(config, {case.head.name: case.head}).initialize(layers)
+
+
+def count(case: Case, dropout: float, parts: int, record: device.Record) -> dict[str, Any]:
+    """Figures of a steady step."""
+    teacher, student = _model(case, 4, dropout), _model(case, 2, dropout)
+    pair = ModelPair(student.config, teacher.config, ((0, 1), (1, 3)))
+    objectives = {}
+    for number, row in enumerate(case.objectives):
+        keys = {name: value for name, value in row.items() if name != "kind"}
+        made = registry.load("compress.objectives", row["kind"])(**keys)
+        made.bind(pair)
+        objectives[f"{row['kind']}{number}"] = (1.0, made)
+    module = StageModule(student, objectives, prepare(teacher.to("cuda"), "bf16"))
+    source = Source(case.label, parts, record)
+    plan = TrainingPlan(
+        steps=LOGGED + 2, batch_rows=ROWS * parts, learning_rate=1e-3, log_every=LOGGED + 1, checkpoint_every=1000
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        context = TrainingContext(
+            folder=Path(folder),
+            log=NullLog(),
+            progress=SimpleNamespace(update=lambda *_, **__: None),
+            stop=SimpleNamespace(requested=False),
+            device=torch.device("cuda", 0),
+            precision="bf16",
+        )
+        result = train(module, source, plan, context)
+    assert result.skipped_steps == 0
+    steady, logged = source.before[STEADY + 1], source.before[LOGGED + 1]
+    return {
+        **steady.totals(),
+        "log_waits": logged.totals()["waits"],
+        "where": [f"{times} x {what}: {line}" for (what, line), times in steady.waits.most_common()],
+    }
+
+
+if __name__ == "__main__":
+    series = [(float(dropout), int(parts)) for dropout, parts in (word.split("x") for word in sys.argv[2:])]
+    chosen = CASES if sys.argv[1] == "all" else {name: CASES[name] for name in sys.argv[1].split(",")}
+    found = {}
+    with device.simulate() as recorded:
+        for name, case in chosen.items():
+            for dropout, parts in series:
+                found[f"{name}, {dropout:g}x{parts}"] = count(case, dropout, parts, recorded)
+    print(json.dumps(found))
