@@ -88,7 +88,7 @@ class DeviceTensor(torch.Tensor):
     """`host` as a tensor on the device."""
 
     host: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
 
     @staticmethod
     def __new__(cls, host: Tensor) -> DeviceTensor:
@@ -157,7 +157,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         host_kwargs["device"] = torch.device("cpu")
     if packet is aten._to_copy and named is not None:
         host_kwargs.pop("non_blocking", None)
-    kernel = KERNELS.get(func.name().partition(".")[0], func)
+    kernel: Any = KERNELS.get(func.name().partition(".")[0], func)
     made = kernel(*host_args, **host_kwargs)
     if not on_device:
         return args[0] if packet is aten.copy_ else made

@@ -162,11 +162,13 @@ def count(case: Case, dropout: float, parts: int, record: device.Record) -> dict
         steps=LOGGED + 2, batch_rows=ROWS * parts, learning_rate=1e-3, log_every=LOGGED + 1, checkpoint_every=1000
     )
     with tempfile.TemporaryDirectory() as folder:
+        progress: Any = SimpleNamespace(update=lambda *_, **__: None)
+        stop: Any = SimpleNamespace(requested=False)
         context = TrainingContext(
             folder=Path(folder),
             log=NullLog(),
-            progress=SimpleNamespace(update=lambda *_, **__: None),
-            stop=SimpleNamespace(requested=False),
+            progress=progress,
+            stop=stop,
             device=torch.device("cuda", 0),
             precision="bf16",
         )
