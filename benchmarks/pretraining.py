@@ -20,7 +20,7 @@ from pathlib import Path
 
 from commands import reported
 
-RECIPES = ("dynamic", "static", "nsp", "sop", "full-sentences", "noise", "sinusoidal")
+RECIPES = ("dynamic", "static", "nsp", "sop", "full-sentences", "noise", "sinusoidal", "electra")
 COLUMNS = {
     "held-out loss": "mlm_loss",
     "seen masks": "mlm_loss_seen_masks",

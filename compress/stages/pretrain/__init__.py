@@ -1,1 +1,1 @@
-"""Stage: pretrain an encoder (masked LM with NSP, SOP or neither)."""
+"""Stage: pretrain an encoder (masked LM with NSP, SOP or neither, or replaced-token detection)."""

@@ -84,8 +84,31 @@ class EncoderSpec(Frozen):
         return tuple(run * self.inner + place for run in runs for place in range(self.inner))
 
 
+class GeneratorSpec(Frozen):
+    """The generator of replaced-token detection (ELECTRA, arXiv 2003.10555): a masked-LM encoder that is as deep as the
+    encoder, shares its embedding tables, and is dropped at the end."""
+
+    size: float = Field(default=0.25, gt=0, le=1)
+    """Hidden size, heads and feed-forward size as a fraction of the encoder's; the paper uses 1/4 to 1/2."""
+    weight: float = Field(default=50.0, gt=0, le=1e6)
+    """Weight of the replaced-token loss beside the generator's masked-LM loss (lambda in the paper)."""
+
+    def shape(self, encoder: EncoderSpec) -> tuple[int, int, int]:
+        """(hidden, heads, feed-forward size). Raises ValueError for a size that gives no whole heads."""
+        heads = max(1, round(encoder.heads * self.size))
+        hidden = round(encoder.hidden * self.size)
+        if not hidden or hidden % heads:
+            near = next((n for n in range(hidden, encoder.hidden + 1) if n and n % heads == 0), encoder.hidden)
+            raise ValueError(
+                f"generator.size {self.size:g} of hidden {encoder.hidden} is {hidden}, which cannot be divided among "
+                f"{heads} heads; the next size that fits is {near / encoder.hidden:.4g}"
+            )
+        return hidden, heads, max(1, round(encoder.intermediate_size * self.size))
+
+
 class Spec(StageSpec):
-    """Pretrain an encoder from random weights with masked language modelling, with or without sentence pairs."""
+    """Pretrain an encoder from random weights with masked language modelling, with or without sentence pairs, or with
+    replaced-token detection."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"corpus"})
     compresses: ClassVar[bool] = False
@@ -99,6 +122,9 @@ class Spec(StageSpec):
     """Second pretraining task. nsp: next-sentence prediction (BERT).  sop: sentence-order prediction (ALBERT)."""
     across_documents: bool = False
     """Let blocks continue into the next document (FULL-SENTENCES of RoBERTa). false: a block ends with its document."""
+    generator: GeneratorSpec | None = None
+    """Replaced-token detection: a generator fills the masked tokens, and the encoder learns which tokens were replaced.
+    Default: the encoder itself predicts the masked tokens."""
     noise: NoiseSpec | None = None
     """Typo noise in the training text, before tokenization; held-out text stays clean."""
     block_length: int | None = Field(default=None, ge=8, le=1_000_000)
@@ -120,7 +146,25 @@ class Spec(StageSpec):
                 f"sentence_pairs: {self.sentence_pairs} cannot be combined with across_documents; remove one"
             )
         self.masking.check_noise(self.noise)
+        if self.generator is not None:
+            self._check_generator(self.generator)
         return self
+
+    def _check_generator(self, generator: GeneratorSpec) -> None:
+        if self.sentence_pairs != "none":
+            raise ValueError(f"sentence_pairs: {self.sentence_pairs} cannot be combined with a generator; remove one")
+        if self.encoder.pooler:
+            raise ValueError("replaced-token detection has no pooler, as in ELECTRA; set encoder.pooler: false")
+        if self.encoder.groups is not None:
+            raise ValueError("a generator cannot be combined with shared layers; remove encoder.groups or generator")
+        if self.masking.mask == 0:
+            raise ValueError("a generator needs masked tokens; set masking.mask above 0")
+        generator.shape(self.encoder)
+
+    @model_serializer(mode="wrap")
+    def _without_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """`generator` is newer than many a recipe: hashes of those without it stay as they were."""
+        return {k: v for k, v in handler(self).items() if k != "generator" or v is not None}
 
     @field_validator("block_length")
     @classmethod

@@ -1,7 +1,11 @@
-"""Pretrain an encoder from random weights: masked LM (Devlin et al. 2019), with NSP, SOP (Lan et al. 2020) or none."""
+"""Pretrain an encoder from random weights: masked LM (Devlin et al. 2019), with NSP, SOP (Lan et al. 2020) or none, or
+replaced-token detection (Clark et al. 2020, `compress.objectives.replaced_token`)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from torch import nn
 
 from compress.data.batches.batches import CorpusBatches
@@ -11,6 +15,7 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
 from compress.objectives.masked_lm import Objective as MaskedLM
 from compress.objectives.sentence_pair import Objective as SentencePair
+from compress.stages.pretrain.replaced import ReplacedTokenModule, build_generator, replaced_validation
 from compress.stages.pretrain.spec import Spec
 from compress.stages.shared.corpora import corpus_batches, corpus_validation, mask_overfitting
 from compress.stages.shared.stage import (
@@ -24,6 +29,7 @@ from compress.stages.shared.stage import (
     settle_plan,
 )
 from compress.training.module import StageModule
+from compress.training.precision import autocast
 
 OTHER_MASKS = 1 << 32
 """Added to a seed, which is smaller: masks that no training has seen."""
@@ -40,7 +46,7 @@ class Stage:
     ) -> ModelShape | None:
         e = self.spec.encoder
         check_length(self._length(), e.max_positions, where="corpus.max_length")
-        return ModelShape(e.layers, e.max_positions)
+        return ModelShape(e.layers, e.max_positions, masked_lm=self.spec.generator is None)
 
     def plan(self) -> list[str]:
         e, t = self.spec.encoder, self.spec.training
@@ -48,7 +54,7 @@ class Stage:
         return [
             f"pretrain {e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.intermediate_size})"
             f"{'' if e.groups is None else f' in {e.groups} groups of {e.inner}'}"
-            f" with {self.spec.masking.strategy} masked LM{pairs}: {describe_plan(t, e.hidden)}"
+            f" with {self.spec.masking.strategy} masked LM{pairs}{self._plan_generator()}: {describe_plan(t, e.hidden)}"
         ]
 
     def prepare(self) -> PreparedStage:
@@ -60,7 +66,10 @@ class Stage:
         tokenizer = Tokenizer.load(folder)
         corpus = c.corpus()
         length = self._length()
-        heads = {"mlm": HeadConfig(kind="masked_lm")}
+        if spec.generator is not None:
+            heads = {"rtd": HeadConfig(kind="replaced_token")}
+        else:
+            heads = {"mlm": HeadConfig(kind="masked_lm")}
         objectives: dict[str, tuple[float, nn.Module]] = {"masked_lm": (1.0, MaskedLM())}
         if spec.sentence_pairs != "none":
             heads["pair"] = HeadConfig(kind="sentence_pair", labels=2)
@@ -78,7 +87,7 @@ class Stage:
         held_out = self._batches(tokenizer, "validation", length)
         source = self._batches(tokenizer, "train", length)
         plan = settle_plan(spec.training, source, config.hidden, c)
-        return PreparedStage(
+        prepared = PreparedStage(
             finish=lambda: StageOutput(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
             module=StageModule(model, objectives),
             source=source,
@@ -89,6 +98,30 @@ class Stage:
             params={"student.layers": config.depth, "student.hidden": config.hidden},
             closing=mask_overfitting(source, source.with_mask_seed(OTHER_MASKS + c.seed), c),
         )
+        return prepared if spec.generator is None else self._with_generator(prepared, model, held_out)
+
+    def _with_generator(
+        self, prepared: PreparedStage, model: Model, held_out: CorpusBatches | EachEpoch
+    ) -> PreparedStage:
+        """The same data, with a generator that fills the masked tokens; `model` is the discriminator."""
+        c, g = self.context, self.spec.generator
+        assert g is not None
+        generator = build_generator(model, *g.shape(self.spec.encoder), seed=c.seed + 1)
+        batches = [b.to(c.device) for i in range(held_out.steps(0)) for b in held_out.step(0, i)]
+        return replace(
+            prepared,
+            module=ReplacedTokenModule(model, generator, g.weight),
+            validate=replaced_validation(batches, lambda: autocast(c.precision, torch.device(c.device)), c.seed),
+            select=("pretraining_loss", "min"),
+            closing=None,
+        )
+
+    def _plan_generator(self) -> str:
+        g = self.spec.generator
+        if g is None:
+            return ""
+        hidden, heads, _ = g.shape(self.spec.encoder)
+        return f" of a generator x {hidden} ({heads} heads) + {g.weight:g} x replaced-token detection"
 
     def _length(self) -> int:
         """Pieces of one block."""
