@@ -46,6 +46,7 @@ FULL = batch_of(
     mlm_positions=torch.tensor([0, 3]),
     mlm_labels=torch.tensor([4, 1]),
     pair_labels=torch.tensor([1, 0]),
+    extra={"replaced": torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])},
 )
 THREE = batch_of([3, 2, 4], labels=torch.tensor([2, 0, 1]))
 NONE = batch_of(
@@ -54,6 +55,7 @@ NONE = batch_of(
     mlm_positions=torch.zeros(0, dtype=torch.int64),
     mlm_labels=torch.zeros(0, dtype=torch.int64),
     pair_labels=torch.zeros(0, dtype=torch.int64),
+    extra={"replaced": torch.zeros(0)},
 )
 
 
@@ -82,6 +84,9 @@ def output(batch: Batch, needs: Needs, phase: float) -> tuple[EncoderOutput, lis
     if needs.pair_logits:
         given.pair_logits = leaf(ar((rows, 2), 1, phase))
         leaves.append(given.pair_logits)
+    if needs.replaced:
+        given.replaced = leaf(ar((tokens,), 1, phase))
+        leaves.append(given.replaced)
     if needs.mlm is not None:
         at = batch.mlm_positions if needs.mlm == "masked" else None
         logits = leaf(ar((tokens if at is None else at.shape[0], 6), 1, phase))
@@ -166,8 +171,8 @@ def test_micro_batches_add_up_to_the_batch(kind: str, options: dict[str, Any]) -
     if objective.coupled:
         assert "micro-batch" in inspect.getdoc(objective), "a loss of whole micro-batches says so"
         return
-    student, _ = output(FULL, Needs(True, True, True, True, False, True, True, "all"), 0.3)
-    teacher, _ = output(FULL, Needs(True, True, True, True, False, True, True, "all"), 1.1)
+    student, _ = output(FULL, Needs(True, True, True, True, False, True, True, "all", True), 0.3)
+    teacher, _ = output(FULL, Needs(True, True, True, True, False, True, True, "all", True), 1.1)
     whole = objective(student, teacher, FULL)
     total, count = 0.0, 0
     for row, (start, end) in enumerate(((0, 3), (3, 5))):
@@ -178,6 +183,7 @@ def test_micro_batches_add_up_to_the_batch(kind: str, options: dict[str, Any]) -
             pair_labels=FULL.pair_labels[row : row + 1],
             mlm_positions=FULL.mlm_positions[inside] - start,
             mlm_labels=FULL.mlm_labels[inside],
+            extra={"replaced": FULL.extra["replaced"][start:end]},
         )
         cut = [cut_output(o, row, start, end) for o in (student, teacher)]
         share = objective.count(piece)
@@ -204,6 +210,7 @@ def cut_output(whole: EncoderOutput, row: int, start: int, end: int) -> EncoderO
         attention_scores=tuple(layer[row : row + 1] for layer in whole.attention_scores or ()),
         logits=whole.logits[row : row + 1],
         pair_logits=whole.pair_logits[row : row + 1],
+        replaced=None if whole.replaced is None else whole.replaced[start:end],
         vocabulary=vocabulary_of(whole.vocabulary.features[start:end]),
     )
 

@@ -93,7 +93,8 @@ def replaced_validation(
     def validate(module: nn.Module) -> dict[str, float]:
         assert isinstance(module, ReplacedTokenModule)
         torch.manual_seed(seed)
-        sums = dict.fromkeys(("mlm", "masked", "rtd", "tokens", "right", "replaced", "found"), 0.0)
+        names = ("mlm", "masked", "rtd", "tokens", "right", "replaced", "found")
+        sums: dict[str, float] = {name: 0.0 for name in names}  # noqa: C420 (fromkeys would fix the type of the keys)
         for batch in batches:
             with autocast():
                 guess = module.generator(batch, module.masked_lm.student_needs)
