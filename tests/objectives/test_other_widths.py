@@ -25,7 +25,12 @@ WIDE = EncoderConfig.uniform(vocabulary=30, hidden=36, layers=2, heads=6, feed_f
 UNEVEN = dataclasses.replace(NARROW, layers=(LayerShape(2, 4, 9), LayerShape(3, 8, 5)))
 HEADS = {
     head.name: head
-    for head in (HeadConfig("masked_lm"), HeadConfig("classification", labels=3), HeadConfig("sentence_pair"))
+    for head in (
+        HeadConfig("masked_lm"),
+        HeadConfig("classification", labels=3),
+        HeadConfig("sentence_pair"),
+        HeadConfig("replaced_token"),
+    )
 }
 BATCH = batch_of(
     [5, 5, 4, 3],
@@ -33,6 +38,7 @@ BATCH = batch_of(
     mlm_positions=torch.tensor([1, 7]),
     mlm_labels=torch.tensor([4, 1]),
     pair_labels=torch.tensor([1, 0, 1, 1]),
+    extra={"replaced": torch.tensor([0.0, 1.0] + 15 * [0.0])},
 )
 BY_HEAD = {"attention_maps", "minilm"}
 KINDS = sorted(registry.parts("compress.objectives"))
