@@ -4,7 +4,7 @@ were given the overrides of the recipe and the run."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -218,12 +218,49 @@ def resolve(
     found = base.with_overrides(changes)
     if table.demo and not (given.get("demo") or options.resume or options.dry_run or options.print_recipe):
         require_inputs(table, name, found, {one.path for one in changes})
+    if model is not None and _embeds(model):
+        found = and_then(found, _teach_vectors(found, {one.path for one in changes}))
     if table.again is None and table.check is None:
         return found
     place = first_stage(found.recipe, table.kind)
     if table.check is not None:
         table.check(found.recipe, place, given)
     return found if table.again is None else and_then(found, table.again(found.recipe, place, given))
+
+
+def _embeds(name: str) -> bool:
+    """Whether MODEL is a folder of a model for sentence embeddings."""
+    if not (Path(name) / "modules.json").is_file():
+        return False
+    from compress.modelfolder import folder as modelfolder
+
+    return any(head.kind == "embedding" for head in modelfolder.inspect(Path(name)).heads.values())
+
+
+def _teach_vectors(loaded: LoadedRecipe, changed: Collection[str]) -> Iterator[Edit]:
+    """What makes a recipe's recovery training one of vectors: where its objectives read the logits of classes, `vectors`
+    and `vector_similarity` take their place; there is no control, which would train on labels. changed: keys that the
+    command line sets, which stay."""
+    from compress.registry import build
+    from compress.stages.shared.flags import Edit
+
+    origin = "a model for sentence embeddings"
+    for place, (stage, row) in enumerate(zip(loaded.recipe.stages, loaded.content["stages"], strict=True)):
+        at = f"stages.{place}"
+        if stage.kind != "distill" or any(path.startswith(f"{at}.objectives") for path in changed):
+            continue
+        parts = [build("compress.objectives", one) for one in stage.objectives]
+        kept = [
+            one for one, part in zip(row["objectives"], parts, strict=True)
+            if not part.student_needs.logits or getattr(part, "of_vectors", False)
+        ]  # fmt: skip
+        if len(kept) == len(parts):
+            continue
+        own = [{"kind": kind, "weight": 1.0} for kind in ("vectors", "vector_similarity")]
+        yield Edit(f"{at}.objectives", [*own, *kept], origin)
+        for key, value in (("control", False), ("select", "student")):
+            if f"{at}.{key}" not in changed:
+                yield Edit(f"{at}.{key}", value, origin)
 
 
 def _without_length(source: LoadedRecipe, overrides: Sequence[Override]) -> tuple[Override, ...]:

@@ -135,6 +135,46 @@ def test_cut_quantize_export(mine: Path, compress: Cli) -> None:
     assert figures(done)["vs_teacher/size_ratio"] > 1
 
 
+CUT = {
+    "prune-vocab": ("--min-count", "1"),
+    "factorize": ("--keep", "0.6", "--no-recover"),
+    "share": ("--groups", "2", "--pattern", "cka", "--embedding-size", "8", "--residual-rank", "2", "--no-recover"),
+    "sparsify": ("--no-recover",),
+    "prune-width": ("--keep", "0.5", "--no-recover"),
+}
+
+
+@pytest.mark.parametrize("verb", CUT)
+def test_verbs_that_need_text_only(mine: Path, compress: Cli, verb: str) -> None:
+    made = result(compress(verb, mine, *DATA, *CUT[verb], "--output", "runs/made"))
+    check_carried(made, mine, same_model=False)
+    same_vectors(made, made)
+    done = compress("evaluate", made, "--against", mine, *DATA, "--json")
+    assert done.code == 0, done.err
+    cosine = figures(done)["quality/cosine"]
+    if verb == "prune-vocab":  # of texts whose tokens all stay nothing changes
+        assert cosine == pytest.approx(1, abs=1e-6)
+        assert inspect(made).config.vocabulary < inspect(mine).config.vocabulary
+    else:
+        assert 0 < cosine < 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "flags"),
+    [("factorize", ("--keep", "0.3")), ("prune-layers", ("--keep", "2")), ("quantize", ("--mode", "qat"))],
+)
+def test_recovery_training_is_of_vectors(mine: Path, compress: Cli, verb: str, flags: tuple[str, ...]) -> None:
+    short = ("--epochs", "1", "--set", "stages.1.training.learning_rate=1e-3", "--output", "runs/made")
+    shown = compress(verb, mine, *DATA, *flags, *short, "--print-recipe", "--json")
+    assert shown.code == 0, shown.err
+    (taught,) = (stage for stage in json.loads(shown.out)["stages"] if stage["kind"] == "distill")
+    kinds = [one["kind"] for one in taught["objectives"]]
+    assert kinds[:2] == ["vectors", "vector_similarity"]
+    assert not {"soft_targets", "hard_labels"} & set(kinds)
+    made = result(compress(verb, mine, *DATA, *flags, *short))
+    check_carried(made, mine, same_model=False)
+
+
 def test_an_exported_file_gives_vectors_and_the_states_that_are_pooled(mine: Path, compress: Cli) -> None:
     pytest.importorskip("onnxruntime")
     done = compress("export", mine, "--output", "out", "--threads", "1")
@@ -172,14 +212,13 @@ def test_distil_on_plain_text(mine: Path, compress: Cli) -> None:
 
 def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress: Cli) -> None:
     told = {
-        ("factorize", "mine", *DATA): "factorize does not support models of sentence embeddings",
-        ("prune-width", "mine", *DATA): "prune_width does not support models of sentence embeddings",
-        ("share", "mine", *DATA): "share does not support models of sentence embeddings",
-        ("prune-vocab", "mine", *DATA): "prune_vocab does not support models of sentence embeddings",
-        ("sparsify", "mine", *DATA): "sparsify does not support models of sentence embeddings",
+        ("prune-width", "mine", *DATA, "--hidden-size", "8"): "narrower hidden states are not supported",
+        ("prune-width", "mine", *DATA, "--keep", "0.5", "--importance", "taylor"): "needs labels",
         ("fit", "mine", *DATA, "--max-mb", "1"): "fit does not support models of sentence embeddings",
         ("finetune", "--model", "mine", "--data", "data", "--task", "embedding"): "is not trained on labels",
-        ("prune-layers", "mine", *DATA, "--keep", "4"): "objective soft_targets reads the logits of classes",
+        ("factorize", "mine", *DATA, "--set", "stages.1.objectives=[{kind: soft_targets, on: task}]"): (
+            "objective soft_targets reads the logits of classes"
+        ),
         ("prune-layers", "mine", *DATA, "--keep", "4", "--criterion", "taylor", "--no-recover"): "needs labels",
         ("distill", "--recipe", "embed-distil", "--teacher", "mine", *DATA, "--set", "stages.0.student.hidden=8"): (
             "a student of another hidden size is not supported"

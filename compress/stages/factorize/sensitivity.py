@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from compress.contracts import Batch, Factors
 from compress.encoder.modules.model import Model
 from compress.stages.factorize.allocation import Candidate
 from compress.stages.factorize.conversion import Name, matrices, split
-from compress.stages.shared.divergence import ReferenceAnswers
+from compress.stages.shared.divergence import On, ReferenceAnswers
 
 BATCHES = 4
 """Batches of real input that answers are compared on."""
@@ -28,11 +28,12 @@ def measure_sensitivity(
     known: Mapping[Name, Candidate],
     inputs: Mapping[nn.Module, Tensor],
     batches: Iterable[Batch],
-    on: Literal["task", "vocabulary"],
+    on: On,
     stop: Callable[[], None] = lambda: None,
     told: Callable[[int], None] = lambda done: None,
 ) -> dict[Name, Candidate]:
-    """The candidates with what each rank costs: KL of the answers in nats (of a score the squared difference).
+    """The candidates with what each rank costs: KL of the answers in nats (of a score the squared difference,
+    of vectors 1 minus the cosine).
 
     Each matrix alone is replaced by its product at the ranks that keep SHARES of its numbers; between them the cost is
     taken to grow with the squared error. The model is left as it was. told: of how many matrices are done.
@@ -60,7 +61,7 @@ def measure_sensitivity(
 class _Scan:
     """Compares the answers of a model that has one matrix replaced with those that it had."""
 
-    def __init__(self, model: Model, batches: list[Batch], on: Literal["task", "vocabulary"]) -> None:
+    def __init__(self, model: Model, batches: list[Batch], on: On) -> None:
         self.model = model.eval()
         self.reference = ReferenceAnswers(model, batches, on)
 

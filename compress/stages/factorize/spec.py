@@ -38,6 +38,7 @@ class Spec(StageSpec):
         ),
     )
     milestone: ClassVar[str | None] = "after factorizing"
+    embeds: ClassVar[bool] = True
 
     kind: Literal["factorize"]
     level: Literal["general", "task_specific"] = "task_specific"

@@ -69,7 +69,7 @@ class Stage:
         found = conversion.factorize_matrices(model, method, inputs=inputs, fisher=fisher, stop=c.workshop.stop)
         known = conversion.candidates(model, found)
         if s.rank is None and s.allocation == "sensitivity":
-            on, rows = original.heads, original.batches(BATCH_ROWS)
+            on, rows = original.answers, original.batches(BATCH_ROWS)
             with c.workshop.progress("sensitivity of each matrix", len(known), "matrices") as progress:
                 told = progress.update
                 known = sensitivity.measure_sensitivity(model, found, known, inputs, rows, on, c.workshop.stop, told)

@@ -23,6 +23,7 @@ class Spec(StageSpec):
     changes_vocabulary: ClassVar[bool] = True
     rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("cutting its vocabulary"),)
     milestone: ClassVar[str | None] = "vocabulary cut"
+    embeds: ClassVar[bool] = True
 
     kind: Literal["prune_vocab"]
     level: Literal["general", "task_specific"] = "task_specific"

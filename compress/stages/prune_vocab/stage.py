@@ -13,14 +13,17 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from compress.data.batches.batches import evaluation_batches
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.unsupported import refuse_quantized
+from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.word_rows import keep_rows
 from compress.modelfolder.folder import LoadedModel
 from compress.objectives.hard_labels import Objective as HardLabels
+from compress.predict.predictor import MAX_TOKENS
 from compress.stages.prune_vocab.dependencies import TokenizerParts, take_apart
 from compress.stages.prune_vocab.rebuild import LEFT_OUT, rebuild_tokenizer_files
 from compress.stages.prune_vocab.report import Report
@@ -34,6 +37,7 @@ from compress.stages.shared.stage import (
     StageContext,
     StageOutput,
     TaskData,
+    collect_logits,
     task_choice,
     task_validation,
 )
@@ -164,15 +168,30 @@ class Stage:
         if self.spec.level == "general":
             return {}
         metric, _ = task_choice(c.table())
+        task = task_of(c.table().task, c.table().settings)
+        vectors: list[np.ndarray] = []
         small = dataclasses.replace(loaded, model=made, config=made.config, tokenizer_files=files)
         found = []
         for model in (loaded, small):
             c.workshop.stop()
             data = TaskData.encode(c.table(), model, dataclasses.replace(c, say=lambda _: None))
+            if task.label_free:
+                vectors.append(self._vectors(model.model, data))
+                rows, names = c.table().split("validation"), c.table().label_names
+                scores = task.score_against(vectors[-1], vectors[0], names, data.validation, rows)
+                found.append(scores.value(metric))
+                continue
             validate = task_validation(data, c.table(), c)
             with torch.no_grad():
                 found.append(validate(StageModule(model.model, {"hard_labels": (1.0, HardLabels())}).eval())[metric])
         return {metric: (found[0], found[1])}
+
+    def _vectors(self, model: Model, data: TaskData) -> np.ndarray:
+        """(N, D) of the validation texts as the model's own tokenizer reads them."""
+        rows = evaluation_batches(data.validation, MAX_TOKENS)
+        batches = [batch.to(self.context.device) for batch in rows]
+        with torch.no_grad():
+            return collect_logits(prepare(model), batches, data.validation)
 
 
 def _megabytes(before: EncoderConfig, after: EncoderConfig) -> tuple[float, float]:

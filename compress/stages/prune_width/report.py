@@ -9,6 +9,7 @@ from compress.contracts import WidthScores
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.reshape.cut import COUNTED, KeptUnits, units
 from compress.stages.prune_width.search import curves_of
+from compress.stages.shared.divergence import On, format_divergence
 from compress.stages.shared.stage import StageContext
 from compress.storage import atomic
 from compress.tracking import TrackedRun
@@ -32,8 +33,8 @@ class SizeTrial:
 class Report:
     """Tells people, files and MLflow.
 
-    before, after: the shapes.  kept: None where only the hidden states became narrower.  moved: KL divergence from the
-    model as it was, on so many validation rows, before recovery.  operations: of the model before and after.
+    before, after: the shapes.  kept: None where only the hidden states became narrower.  moved: how far the
+    answers are from those of the model as it was, on so many validation rows, before recovery; of which kind: on.  operations: of the model before and after.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Report:
     operations: tuple[float, float]
     tried: Sequence[SizeTrial]
     context: StageContext
+    on: On = "task"
 
     def tell(self, log: TrackedRun) -> None:
         """Tables into the stage's folder and the run; the short ones to the terminal."""
@@ -91,7 +93,7 @@ class Report:
         parts.append(f"operations {first / 1e9:.3g} G became {last / 1e9:.3g} G")
         return [
             ", ".join(parts),
-            f"before recovery training: KL divergence {self.moved:.3f} nats from the parent, on {self.rows:,} "
+            f"before recovery training: {format_divergence(self.moved, self.on)} the parent, on {self.rows:,} "
             f"validation rows",
         ]
 

@@ -33,6 +33,7 @@ class Spec(StageSpec):
         rejects_quantized("cutting it"), rejects_sparse("cutting it"), rejects_low_rank("cutting it")
     )  # fmt: skip
     milestone: ClassVar[str | None] = "after cutting"
+    embeds: ClassVar[bool] = True
 
     kind: Literal["prune_width"]
     importance: Annotated[Any, RowOf("compress.stages.prune_width.importance")] = Field(

@@ -23,7 +23,7 @@ from compress.stages.prune_width.refit import refit
 from compress.stages.prune_width.report import Report, SizeTrial
 from compress.stages.prune_width.spec import BUDGETS, COUNTS, WIDTHS, Spec
 from compress.stages.prune_width.subject import Subject, check
-from compress.stages.shared.divergence import divergence
+from compress.stages.shared.divergence import divergence, task_answers
 from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput, folder_meta
 from compress.stages.shared.timing import measure_models
 
@@ -41,6 +41,11 @@ class Stage:
         self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
     ) -> ModelShape | None:
         made = start or teacher
+        if made is not None and made.embeds and self.spec.hidden is not None:
+            raise UserError(
+                "narrower hidden states are not supported for sentence embeddings", where="hidden",
+                why="the vectors would be narrower too", do="prune heads and neurons: keep, num_heads, intermediate_size",
+            )  # fmt: skip
         if made is None or made.config is None:
             return made
         check(self.spec, made.config, made.config)
@@ -65,7 +70,8 @@ class Stage:
         made = self._narrowed(made, subject, counts)
         before, after = (subject.costs(c, "operations").maximum for c in (subject.config, made.config))
         self.context.workshop.stop()
-        moved = divergence(prepare(made), prepare(subject.loaded.model), subject.validation)
+        on = task_answers(subject.loaded.model)
+        moved = divergence(prepare(made), prepare(subject.loaded.model), subject.validation, on)
         report = Report(
             kind=self.spec.importance.kind,
             before=subject.config,
@@ -73,6 +79,7 @@ class Stage:
             kept=kept,
             scores=subject.scores,
             moved=moved,
+            on=on,
             rows=sum(batch.rows for batch in subject.validation),
             operations=(before, after),
             tried=subject.tried,

@@ -15,14 +15,14 @@ from compress.encoder.modules.gates import Widths, apply_gates, apply_stream_gat
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.objectives.hard_labels import Objective as HardLabels
-from compress.objectives.soft_targets import Objective as SoftTargets
 from compress.stages.prune_width.moments import Moments, collect
 from compress.stages.prune_width.obs import Factors, factors
 from compress.stages.prune_width.sampled_labels import draw_labels, list_labelled_batches
+from compress.stages.shared.divergence import DrawnVectors, make_distance, task_answers
 
 On = Literal["labels", "answers", "teacher"]
-"""What a loss is on: the data's labels; answers drawn from the model's own probabilities; the teacher's probabilities
-(KL divergence)."""
+"""What a loss is on: the data's labels; answers drawn from the model's own probabilities (of vectors: around them); the
+teacher's answers (KL divergence, of vectors 1 minus the cosine)."""
 ANSWERS = Needs(logits=True)
 DRAWS = 8
 """Of the answers to a text, where they are too many to go through."""
@@ -70,15 +70,16 @@ class WidthStudy:
         self.trained: Model | None = None
         self.told: Callable[[int, int], None] = lambda done, steps: None
         self._training = training
-        self._hard, self._soft = HardLabels(), SoftTargets(on="task", temperature=1.0)
+        self.answers = task_answers(model)
+        self._hard, self._soft = HardLabels(), make_distance(self.answers)
         self._gradients: dict[On, Widths] = {}
         self._factors: dict[On, Mapping[tuple[str, int], Factors]] = {}
         self._moments: Moments | None = None
 
     @property
     def labelled(self) -> bool:
-        """Whether any row has a label."""
-        return any(batch.labels is not None and self._hard.count(batch) for batch in self.batches)
+        """Whether any row has a label of the kind that the model answers with: no vector is one."""
+        return self.answers != "vectors" and any(batch.labels is not None and self._hard.count(batch) for batch in self.batches)
 
     @property
     def moments(self) -> Moments:
@@ -186,13 +187,24 @@ class WidthStudy:
         with freeze_weights(self.model), torch.enable_grad():
             output = self.model(batch, ANSWERS)
             assert output.logits is not None
-            answers = list_labelled_batches(batch, output.logits.detach(), self._generator(place), DRAWS)
-            for index, (answered, chance) in enumerate(answers):
-                loss = self._hard(output, None, answered) * self._hard.count(answered)
-                found = torch.autograd.grad(loss, gates, retain_graph=index + 1 < len(answers))
+            losses = self._drawn_losses(output, batch, place)
+            for index, (loss, chance) in enumerate(losses):
+                found = torch.autograd.grad(loss, gates, retain_graph=index + 1 < len(losses))
                 for total, slope in zip(totals, found, strict=True):
                     total += (slope.square() * chance[:, None]).sum(0).double().cpu()
         return totals
+
+    def _drawn_losses(self, output: EncoderOutput, batch: Batch, place: int) -> list[tuple[Tensor, Tensor]]:
+        """Losses on answers as likely as the model has them, each summed over the rows, and how likely each row's are
+        (rows,)."""
+        assert output.logits is not None
+        generator = self._generator(place)
+        if self.answers == "vectors":
+            drawn = DrawnVectors(generator)
+            even = torch.full((batch.rows,), 1 / DRAWS, device=output.logits.device)
+            return [(drawn(output, None, batch) * batch.rows, even) for _ in range(DRAWS)]
+        answers = list_labelled_batches(batch, output.logits.detach(), generator, DRAWS)
+        return [(self._hard(output, None, one) * self._hard.count(one), chance) for one, chance in answers]
 
     def _generator(self, place: int) -> torch.Generator:
         return torch.Generator().manual_seed(self.seed * 1_000_003 + place)
@@ -202,6 +214,8 @@ class WidthStudy:
         output = self.model(batch, ANSWERS)
         if on == "teacher":
             return self._divergence(output, batch)
+        if on == "answers" and self.answers == "vectors":
+            return DrawnVectors(self._generator(place))(output, None, batch) * batch.rows
         if on == "answers":
             assert output.logits is not None
             batch = draw_labels(batch, output.logits.detach(), self._generator(place))

@@ -9,7 +9,7 @@ from compress.contracts import Batch
 from compress.encoder.integers.fake_quantized import list_quantized_modules, set_mode
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
-from compress.stages.shared.divergence import ReferenceAnswers
+from compress.stages.shared.divergence import ReferenceAnswers, task_answers
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,9 @@ class Scan:
     def __init__(self, model: Model, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
         self.model, self.stop = model, stop
         set_mode(model, "float")
-        self.of_vectors = model.head_configs["task"].kind == "embedding"
-        self.reference = ReferenceAnswers(model, batches, "vectors" if self.of_vectors else "task")
+        on = task_answers(model)
+        self.of_vectors = on == "vectors"
+        self.reference = ReferenceAnswers(model, batches, on)
         set_mode(model, "quantized")
 
     def damage(self, told: Callable[[int], None] = lambda done: None) -> Damage:

@@ -42,6 +42,7 @@ class Spec(StageSpec):
     task_recipe: ClassVar[str | None] = "share"
     rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("sharing its layers"),)
     milestone: ClassVar[str | None] = "after conversion"
+    embeds: ClassVar[bool] = True
 
     kind: Literal["share"]
     level: Literal["general", "task_specific"] = "task_specific"

@@ -107,7 +107,7 @@ class Stage:
         @functools.cache
         def reference() -> ReferenceAnswers:
             few = list(itertools.islice(batches(), JUDGED))
-            return ReferenceAnswers(own.eval(), few, original.heads)
+            return ReferenceAnswers(own.eval(), few, original.answers)
 
         evidence = LayerEvidence(
             similarity=lambda: calibration.similarity(own, batches()),

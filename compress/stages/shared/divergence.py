@@ -1,25 +1,48 @@
-"""What a model answered on a few batches, kept to say how far another model's answers are from it."""
+"""How far a model's answers are from another's, on a few batches: of classes, of a score, of hidden pieces, of vectors.
+
+All that stages score by answers is scored here, and by the same distance for each kind of head.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from compress.contracts import Batch, Teacher
+from compress.contracts import Batch, EncoderOutput, Needs, Teacher
+from compress.encoder.modules.model import Model
+from compress.objectives._common import Base, field
 from compress.objectives.soft_targets import Objective as SoftTargets
 from compress.objectives.vectors import Objective as Vectors
 
+On = Literal["task", "vectors", "vocabulary"]
+"""Which answers are compared: those of a task head; those of one that gives the vector of a text; hidden pieces."""
+
+
+def task_answers(model: Model) -> Literal["task", "vectors"]:
+    """What the task head of `model` gives."""
+    return "vectors" if model.head_configs["task"].kind == "embedding" else "task"
+
+
+def make_distance(on: On, temperature: float = 1.0) -> SoftTargets | Vectors:
+    """The objective that says how far answers are apart. temperature: of classes and pieces; vectors have none."""
+    return Vectors() if on == "vectors" else SoftTargets(on=on, temperature=temperature)
+
+
+def format_divergence(value: float, on: On) -> str:
+    """The distance with its name, for people."""
+    return f"1 - cosine {value:.2e} to" if on == "vectors" else f"KL divergence {value:.3f} nats from"
+
 
 class ReferenceAnswers:
-    """Of `model` on `batches`. on: the head that answers, the task's, which may give vectors, or the masked-LM head."""
+    """Of `model` on `batches`."""
 
-    def __init__(
-        self, model: Teacher, batches: Sequence[Batch], on: Literal["task", "vectors", "vocabulary"] = "task"
-    ) -> None:
+    def __init__(self, model: Teacher, batches: Sequence[Batch], on: On = "task") -> None:
         self.batches = batches
-        self.measure = Vectors() if on == "vectors" else SoftTargets(on=on, temperature=1.0)
+        self.measure = make_distance(on)
         self.needs = self.measure.student_needs
         with torch.inference_mode():
             self.known = [model(batch, self.needs) for batch in batches]
@@ -36,8 +59,32 @@ class ReferenceAnswers:
         return max(0.0, total / max(1.0, count))
 
 
-def divergence(
-    model: Teacher, reference: Teacher, batches: Sequence[Batch], on: Literal["task", "vocabulary"] = "task"
-) -> float:
-    """Mean KL(reference ‖ model) of the answers, in nats; of a score the squared difference."""
+def divergence(model: Teacher, reference: Teacher, batches: Sequence[Batch], on: On = "task") -> float:
+    """The distance of the answers of `model` from those of `reference`: see `ReferenceAnswers.divergence`."""
     return ReferenceAnswers(reference, batches, on).divergence(model)
+
+
+class DrawnVectors(Base):
+    """Half the squared distance of a text's unit vector from a vector drawn around it, of variance 1 in each dimension.
+
+    At the model as it is, the mean square of this loss's slope is the second derivative of 1 minus the cosine to the
+    vectors as they are: what drawn labels are for classes (Kunstner et al., arXiv 1905.12558). Mean over texts.
+    """
+
+    softens = False
+    of_vectors: ClassVar[bool] = True
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator = generator
+        self.student_needs = Needs(logits=True)
+        self.teacher_needs: Needs | None = None
+
+    def count(self, batch: Batch) -> int:
+        return batch.rows
+
+    def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
+        """logits (B, D), the vectors → scalar."""
+        units = F.normalize(field(student, "logits", "vectors").float(), dim=1)
+        noise = torch.randn(units.shape, generator=self.generator).to(units.device)
+        return (units - (units.detach() + noise)).square().sum() / 2 / max(1, batch.rows)

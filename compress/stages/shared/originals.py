@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from compress.contracts import Batch, BatchSource, MaskingSpec, Objective, TrainingPlan
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig
@@ -17,6 +19,7 @@ from compress.modelfolder.meta import FolderMeta
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.objectives.masked_lm import Objective as MaskedLM
 from compress.stages.shared.corpora import corpus_batches
+from compress.stages.shared.divergence import DrawnVectors, On, task_answers
 from compress.stages.shared.stage import (
     ModelShape,
     StageContext,
@@ -66,9 +69,9 @@ class Original:
         return cls(context, level, folder, loaded)
 
     @property
-    def heads(self) -> Literal["vocabulary", "task"]:
-        """Which head answers the text."""
-        return "vocabulary" if self.level == "general" else "task"
+    def answers(self) -> On:
+        """What the text is answered with."""
+        return "vocabulary" if self.level == "general" else task_answers(self.loaded.model)
 
     @functools.cached_property
     def source_of(self) -> Callable[[int], BatchSource]:
@@ -92,7 +95,9 @@ class Original:
             yield from (batch.to(self.context.device) for batch in source.step(0, index))
 
     def objective(self) -> Objective:
-        """The loss that the model was trained with."""
+        """The loss that the model was trained with; of vectors one that reads no labels."""
+        if self.answers == "vectors":
+            return DrawnVectors(torch.Generator().manual_seed(self.context.seed))
         return HardLabels() if self.level == "task_specific" else MaskedLM()
 
 

@@ -34,6 +34,7 @@ class Spec(StageSpec):
         ),
     )
     milestone: ClassVar[str | None] = "after sparsifying"
+    embeds: ClassVar[bool] = True
 
     kind: Literal["sparsify"]
     level: Literal["general", "task_specific"] = "task_specific"
