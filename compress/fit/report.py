@@ -21,8 +21,9 @@ def bits(count: int) -> str:
     return "float" if count == FLOAT else f"int{count}"
 
 
-def format_plan(plan: Plan) -> str:
-    return f"{plan.mb:.2f} MB, {plan.ms:.2f} ms, {plan.loss:.3f} nats"
+def format_plan(plan: Plan, unit: str = "nats") -> str:
+    """unit: of the loss; see `Case.losses`."""
+    return f"{plan.mb:.2f} MB, {plan.ms:.2f} ms, {plan.loss:.3f} {unit}"
 
 
 def progress(metric: str, judged: Evaluation, best: Evaluation, met: bool) -> str:

@@ -13,6 +13,7 @@ import pytest
 from e2e_toy import Cli, write_rows
 from sentence_folders import TEXTS, as_sentence_transformers, check_carried, vectors
 
+from compress.fit.cost import block_table
 from compress.modelfolder.folder import inspect, load_model, save_model
 from compress.modelfolder.sentence_files import sentence_files
 from compress.onnx.session import OnnxSession
@@ -175,6 +176,28 @@ def test_recovery_training_is_of_vectors(mine: Path, compress: Cli, verb: str, f
     check_carried(made, mine, same_model=False)
 
 
+@pytest.mark.parametrize("asked", [None, pytest.param("cosine", marks=pytest.mark.thorough)])
+def test_fit_plans_by_the_vectors(
+    mine: Path, compress: Cli, asked: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(block_table, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))
+    flags = ("--length", "16", "--runtime", "onnxruntime", "--plans", "1", "--max-mb", "0.03", "--uncertified")
+    chosen = () if asked is None else ("--metric", asked)
+    done = compress("fit", mine, *DATA, *flags, *chosen, "--output", "runs/fit", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)["certificate"]
+    assert told["size_mb"] <= 0.03
+    assert told["quality"]["metric"] == (asked or "neighbour_overlap_10")
+    assert 0 < told["quality"]["value"] <= 1
+    assert told["quality"]["labels"] == "the parent's answers"
+    assert "nats" not in done.err
+    made = Path("runs/fit/model")
+    check_carried(made, mine, same_model=False)
+    done = compress("evaluate", made, "--against", mine, *DATA, *chosen, "--json")
+    assert done.code == 0, done.err
+
+
 def test_an_exported_file_gives_vectors_and_the_states_that_are_pooled(mine: Path, compress: Cli) -> None:
     pytest.importorskip("onnxruntime")
     done = compress("export", mine, "--output", "out", "--threads", "1")
@@ -214,7 +237,7 @@ def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress:
     told = {
         ("prune-width", "mine", *DATA, "--hidden-size", "8"): "narrower hidden states are not supported",
         ("prune-width", "mine", *DATA, "--keep", "0.5", "--importance", "taylor"): "needs labels",
-        ("fit", "mine", *DATA, "--max-mb", "1"): "fit does not support models of sentence embeddings",
+        ("fit", "mine", *DATA, "--max-mb", "1", "--train", "recover"): "training is not supported for sentence embed",
         ("finetune", "--model", "mine", "--data", "data", "--task", "embedding"): "is not trained on labels",
         ("factorize", "mine", *DATA, "--set", "stages.1.objectives=[{kind: soft_targets, on: task}]"): (
             "objective soft_targets reads the logits of classes"

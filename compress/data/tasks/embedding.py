@@ -36,11 +36,11 @@ from evaluation.representation.neighbours import NEIGHBOURS, neighbour_overlap, 
 
 Form = Literal["texts", "scored pairs", "retrieval"]
 RETRIEVAL = ("ndcg_at_10", "mrr_at_10", "recall_at_1", "recall_at_10", "recall_at_100")
-SPEARMAN, COSINE = "spearman", "cosine"
+SPEARMAN, COSINE, OVERLAP = "spearman", "cosine", f"neighbour_overlap_{NEIGHBOURS}"
 OF_FORM: Mapping[Form, tuple[str, ...]] = {
     "retrieval": RETRIEVAL,
     "scored pairs": (SPEARMAN,),
-    "texts": (COSINE,),
+    "texts": (COSINE, OVERLAP),
 }
 """What rows of each form are scored by, the usual main metric first."""
 COMPARED, ASKED = 5000, 1000
@@ -75,7 +75,7 @@ class Task(task.Task):
     usual: ClassVar[Mapping[str, tuple[str, ...]]] = {"negative": ("negative", "hard_negative")}
     usual_labels: ClassVar[tuple[str, ...]] = SCORES
     head: ClassVar[tuple[HeadKind, Problem]] = ("embedding", "single_label")
-    metrics: ClassVar[tuple[str, ...]] = (*RETRIEVAL, SPEARMAN, COSINE)
+    metrics: ClassVar[tuple[str, ...]] = (*RETRIEVAL, SPEARMAN, COSINE, OVERLAP)
     settings: ClassVar[tuple[str, ...]] = (
         "prompt", "query_prompt", "document_prompt", "lowercase", "similarity", "unpooled_prompts",
     )  # fmt: skip
@@ -232,10 +232,19 @@ class Task(task.Task):
         examples: Examples,
         rows: Rows,
     ) -> ScoredAnswers:
-        """Of texts alone the cosine of both models' vectors; else as `score`."""
+        """Of texts alone the cosine of both models' vectors, or where that was chosen the neighbours that they share; else
+        as `score`."""
         if form_of(rows) != "texts":
             return self.score(ours, label_names, examples, rows)
         check_outputs(ours, ours.shape[-1])
+        if self._wanted() == OVERLAP:
+            texts = spread_places(len(rows), COMPARED)
+            if len(texts) <= NEIGHBOURS:
+                return ScoredAnswers(len(rows), {}, undefined={OVERLAP: f"it needs more than {NEIGHBOURS} texts"})
+            shared = neighbour_overlap(ours[texts], theirs[texts])
+            return ScoredAnswers(
+                len(texts), {OVERLAP: of_mean(shared)}, chance={OVERLAP: NEIGHBOURS / (len(texts) - 1)}
+            )
         if ours.shape != theirs.shape:
             why = f"the vectors have {ours.shape[1]} dimensions, the parent's {theirs.shape[1]}"
             return ScoredAnswers(len(rows), {}, undefined={COSINE: why})
@@ -254,7 +263,7 @@ class Task(task.Task):
         if x.shape == y.shape and form_of(rows) != "texts":  # of these it is the metric
             figures[COSINE] = of_mean(cosines(x[asked], y[asked]))
         if len(compared) > NEIGHBOURS:
-            figures[f"neighbour_overlap_{NEIGHBOURS}"] = of_mean(neighbour_overlap(x, y, asked))
+            figures[OVERLAP] = of_mean(neighbour_overlap(x, y, asked))
             correlation = np.nan_to_num(similarity_rank_correlation(x, y, asked))
             figures["similarity_rank_correlation"] = of_mean(correlation)
         return Fidelity(len(asked), figures)

@@ -1,6 +1,7 @@
 """What a model would lose by each thing that could be done to it, from a pass over a few hundred rows.
 
-Losses are nats of KL divergence from the model's own answers (of scores, squared differences): heads and neurons by
+Losses are nats of KL divergence from the model's own answers (of scores, squared differences, of vectors 1 minus the
+cosine): heads and neurons by
 optimal brain surgery scaled to what some of their numbers were measured to lose (`curves`), layers, quantized matrices
 and tables, cut vocabularies and factorized embeddings by doing it and comparing the answers. That they add up is an
 assumption: what is planned by them is made and measured.
@@ -45,7 +46,8 @@ from compress.stages.prune_vocab.usage import read_rows
 from compress.stages.prune_width.importance.obs import Importance
 from compress.stages.prune_width.study import WidthStudy
 from compress.stages.share.factorization import apply, count, factorize
-from compress.stages.shared.divergence import divergence
+from compress.stages.shared.divergence import divergence, task_answers
+from compress.stages.shared.stage import mean_distance
 
 ROWS, TOKENS = (512, 2048), 32_768
 """Training rows that masks are judged and matrices are fitted on: at least, at most, and between them as many as have
@@ -140,7 +142,7 @@ class Student:
         self.held = held.take(draw_spread_rows(len(held), min(COMPARED, len(held)), seed, "fit-compared"))
         self.batches = self._batches(examples)
         self.compared = self._batches(self.encode_rows(self.held, self.tokenizer))
-        self.ready = prepare(loaded.model)
+        self.ready, self.on = prepare(loaded.model), task_answers(loaded.model)
         self.known = RememberedAnswers.of(self.ready, self.compared)
 
     def _studied(self, train: Rows) -> tuple[Rows, Examples]:
@@ -190,11 +192,11 @@ class Student:
     def compute_kl_to_parent(self, model: Teacher) -> float:
         """Nats that a model's answers are from the whole one's, on the compared rows."""
         self.stop()
-        return divergence(model, self.known, self.compared)
+        return divergence(model, self.known, self.compared, self.on)
 
     def compute_kl_of_answers(self, answers: Mapping[int, EncoderOutput]) -> float:
         """The same of answers that were given: identity of a compared batch → to it."""
-        return divergence(RememberedAnswers(answers), self.known, self.compared)
+        return divergence(RememberedAnswers(answers), self.known, self.compared, self.on)
 
     def _drops(self) -> list[float]:
         """Of each layer, left out alone."""
@@ -230,7 +232,7 @@ class Student:
             starts = tuple(f"encoder.layers.{layer}.{part}." for layer in layers)
             set_mode(made, lambda name, starts=starts: "quantized" if name.startswith(starts) else "float")
             self.stop()
-            found[part, unit] = divergence(made, self.known, self.compared[: -(-len(self.compared) // 2)])
+            found[part, unit] = divergence(made, self.known, self.compared[: -(-len(self.compared) // 2)], self.on)
         set_mode(made, "quantized")
         return found
 
@@ -331,12 +333,14 @@ def compute_kl_to_parent(
     names: Sequence[str],
     rows: Rows,
 ) -> float:
-    """How far answers are from others to the same rows: mean KL divergence; of scores the squared difference; where
-    both cut the rows otherwise and answer pieces of them, how much lower the main metric is."""
+    """How far answers are from others to the same rows: mean KL divergence; of scores the squared difference; of
+    vectors 1 minus the mean cosine; where both cut the rows otherwise and answer pieces of them, how much lower the main metric is."""
     if ours[0].shape != theirs[0].shape:
         metric = task.choose_metrics(names)[0]
         figures = [task.score(logits, names, examples, rows).value(metric) for logits, examples in (ours, theirs)]
         return max(0.0, figures[1] - figures[0])
+    if task.label_free:
+        return max(0.0, mean_distance(ours[0], theirs[0]))
     alike = task.compare(ours[0], theirs[0], names, ours[1], rows)
     if "kl" in alike.figures:
         return max(0.0, float(alike.figures["kl"](np.ones((1, alike.rows)))[0]))

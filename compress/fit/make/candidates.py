@@ -139,7 +139,8 @@ class Candidates:
             bench.evaluator.remember(found.timing)
             return found
         begun = time.monotonic()
-        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {report.format_plan(plan)}")
+        predicted = report.format_plan(plan, case.losses[2])
+        case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {predicted}")
         work.mkdir(parents=True, exist_ok=True)
         bench.maker.write(plan, bench.serving, work / "model", data_note(case.table))
         judged = bench.evaluator.evaluate(name, plan, work / "model", begun)

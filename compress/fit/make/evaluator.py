@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows
 from compress.data.task import ScoredAnswers
 from compress.errors import UserError
@@ -167,7 +168,7 @@ class Evaluator:
         self.metric = self.task.choose_metrics(self.names)[0]
         self.examples = reference.encode_rows(self.rows, max_length=max_length)
         self.theirs = reference.logits(self.examples)
-        self.scored: ScoredAnswers = self.task.score(self.theirs, self.names, self.examples, self.rows)
+        self.scored: ScoredAnswers = self.score(self.theirs, self.examples)
         self.parent_bytes = content(parent.model) if serving.writes else None
         self.least = self.typical = math.inf
         self.parent_call = build_call(parent.model, serving, self.parent_bytes)
@@ -177,6 +178,10 @@ class Evaluator:
     def value(self) -> float:
         """The parent's main metric on these rows."""
         return self.scored.value(self.metric)
+
+    def score(self, logits: np.ndarray, examples: Examples) -> ScoredAnswers:
+        """A model's answers to these rows, beside the parent's where rows have no labels."""
+        return self.task.score_against(logits, self.theirs, self.names, examples, self.rows)
 
     def measure_timing(
         self,
@@ -217,7 +222,7 @@ class Evaluator:
         predictor = Predictor(folder, runtime=self.runtime(folder), **self.how)
         examples = predictor.encode_rows(self.rows, max_length=self.max_length)
         logits = predictor.logits(examples)
-        scored = self.task.score(logits, self.names, examples, self.rows)
+        scored = self.score(logits, examples)
         lost = self.scored.difference(scored, self.metric, resamples=1000)
         figures = None
         if self.metric in scored.metrics:

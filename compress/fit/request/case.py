@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import Table
-from compress.data.task import Task
+from compress.data.task import METRIC, Task
 from compress.data.tasks import find_label_free, task_of
+from compress.data.tasks.embedding import OVERLAP, form_of
 from compress.encoder.config.unsupported import (
     refuse_global_projections,
     refuse_low_rank,
@@ -56,10 +58,11 @@ class Case:
         info = modelfolder.inspect(source)
         if "task" not in info.heads:
             raise UserError("the model has no task head", where=str(source), do="fine-tune it first: compress finetune")
-        if find_label_free(head_of(info.heads["task"])) is not None:
+        embeds = find_label_free(head_of(info.heads["task"])) is not None
+        if embeds and wanted.train != "none":
             raise UserError(
-                "fit does not support models of sentence embeddings", where=str(source),
-                do="use prune-layers, quantize or distill, and evaluate --against the parent",
+                "training is not supported for sentence embeddings", where=f"--train {wanted.train}",
+                do="remove it, and train the result with compress distill --recipe embed-distil",
             )  # fmt: skip
         refuse_quantized(info.config, "fitting it", str(source))
         refuse_low_rank(info.config, "fitting it", str(source))
@@ -72,7 +75,12 @@ class Case:
         assert recipe.data is not None
         max_length = min(recipe.data.max_length, info.config.max_positions)
         labelled = "label" in table.columns
-        if not labelled:
+        if embeds:
+            labelled = form_of(table.split("test")) != "texts"
+            if not labelled and get_requested_settings(recipe).get(METRIC) is None:
+                table = dataclasses.replace(table, settings={**table.settings, METRIC: OVERLAP})
+                console.note("the data has no labels: the metric is the share of nearest neighbours that stay the same")
+        elif not labelled:
             if wanted.train != "none":
                 where = f"--train {wanted.train}"
                 raise UserError("the data has no labels to train with", where=where, do="use labelled data")
@@ -89,6 +97,13 @@ class Case:
         return cls(
             wanted, options, console, clock, source, loaded, recipe, table, labelled, task, metric, max_length, length
         )
+
+    @property
+    def losses(self) -> tuple[str, str, str]:
+        """What the plans' losses are: their name, the head of a column, and what follows a number."""
+        if self.task.label_free:
+            return "1 - cosine", "1 - cosine to parent", "of 1 - cosine"
+        return "KL", "KL to parent, nats", "nats"
 
     @property
     def bounds(self) -> Bounds:

@@ -79,7 +79,9 @@ class WidthStudy:
     @property
     def labelled(self) -> bool:
         """Whether any row has a label of the kind that the model answers with: no vector is one."""
-        return self.answers != "vectors" and any(batch.labels is not None and self._hard.count(batch) for batch in self.batches)
+        return self.answers != "vectors" and any(
+            batch.labels is not None and self._hard.count(batch) for batch in self.batches
+        )
 
     @property
     def moments(self) -> Moments:
