@@ -238,9 +238,9 @@ def _embeds(name: str) -> bool:
 
 
 def _teach_vectors(loaded: LoadedRecipe, changed: Collection[str]) -> Iterator[Edit]:
-    """What makes a recipe's recovery training one of vectors: where its objectives read the logits of classes, `vectors`
-    and `vector_similarity` take their place; there is no control, which would train on labels. changed: keys that the
-    command line sets, which stay."""
+    """What makes a recipe's recovery training one of vectors: `vectors` and `vector_similarity` take the place of
+    objectives that read the logits of classes, and there is no control, which would train on labels. changed: keys that
+    the command line sets, which stay."""
     from compress.registry import build
     from compress.stages.shared.flags import Edit
 

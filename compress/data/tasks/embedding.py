@@ -232,8 +232,8 @@ class Task(task.Task):
         examples: Examples,
         rows: Rows,
     ) -> ScoredAnswers:
-        """Of texts alone the cosine of both models' vectors, or where that was chosen the neighbours that they share; else
-        as `score`."""
+        """Of texts alone the cosine of both models' vectors, or where that was chosen the neighbours that they share;
+        else as `score`."""
         if form_of(rows) != "texts":
             return self.score(ours, label_names, examples, rows)
         check_outputs(ours, ours.shape[-1])

@@ -1,10 +1,9 @@
 """What a model would lose by each thing that could be done to it, from a pass over a few hundred rows.
 
 Losses are nats of KL divergence from the model's own answers (of scores, squared differences, of vectors 1 minus the
-cosine): heads and neurons by
-optimal brain surgery scaled to what some of their numbers were measured to lose (`curves`), layers, quantized matrices
-and tables, cut vocabularies and factorized embeddings by doing it and comparing the answers. That they add up is an
-assumption: what is planned by them is made and measured.
+cosine): heads and neurons by optimal brain surgery scaled to what some of their numbers were measured to lose
+(`curves`), layers, quantized matrices and tables, cut vocabularies and factorized embeddings by doing it and comparing
+the answers. That they add up is an assumption: what is planned by them is made and measured.
 """
 
 from __future__ import annotations
@@ -334,7 +333,8 @@ def compute_kl_to_parent(
     rows: Rows,
 ) -> float:
     """How far answers are from others to the same rows: mean KL divergence; of scores the squared difference; of
-    vectors 1 minus the mean cosine; where both cut the rows otherwise and answer pieces of them, how much lower the main metric is."""
+    vectors 1 minus the mean cosine; where both cut the rows otherwise and answer pieces of them, how much lower the
+    main metric is."""
     if ours[0].shape != theirs[0].shape:
         metric = task.choose_metrics(names)[0]
         figures = [task.score(logits, names, examples, rows).value(metric) for logits, examples in (ours, theirs)]

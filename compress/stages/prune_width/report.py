@@ -33,8 +33,9 @@ class SizeTrial:
 class Report:
     """Tells people, files and MLflow.
 
-    before, after: the shapes.  kept: None where only the hidden states became narrower.  moved: how far the
-    answers are from those of the model as it was, on so many validation rows, before recovery; of which kind: on.  operations: of the model before and after.
+    before, after: the shapes.  kept: None where only the hidden states became narrower.  moved: how far the answers are
+    from those of the model as it was, on so many validation rows, before recovery.  operations: of the model before and
+    after.  on: the kind of answers.
     """
 
     kind: str

@@ -44,7 +44,7 @@ class Stage:
         if made is not None and made.embeds and self.spec.hidden is not None:
             raise UserError(
                 "narrower hidden states are not supported for sentence embeddings", where="hidden",
-                why="the vectors would be narrower too", do="prune heads and neurons: keep, num_heads, intermediate_size",
+                why="the vectors would be narrower too", do="prune heads and neurons",
             )  # fmt: skip
         if made is None or made.config is None:
             return made
