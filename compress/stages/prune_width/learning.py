@@ -18,7 +18,7 @@ from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import OUTPUTS, inner_axis, unit_modules
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.prune_width.study import ANSWERS, Target
-from compress.stages.shared.divergence import make_distance
+from compress.stages.shared.divergence import make_distance, task_answers
 
 On = Literal["labels", "teacher", "both"]
 """What is learned from: the labels; the answers of the model as it was (or of the one that teaches it), at temperature
@@ -44,7 +44,7 @@ class GateLearning:
         self.shares, self.groups = self._wanted(study.target())
         self._rule = torch.optim.AdamW(self.model.parameters(), lr=learning_rate, weight_decay=0.0)
         self._rate = learning_rate
-        self._hard, self._soft = HardLabels(), make_distance(study.answers, temperature=2.0)
+        self._hard, self._soft = HardLabels(), make_distance(task_answers(study.model), temperature=2.0)
 
     def _wanted(self, target: Target) -> tuple[list[float], list[list[int]]]:
         """Of each gated unit what is to be left; and units that are ranked together: those of a kind where layers may
