@@ -45,7 +45,7 @@ from compress.stages.prune_vocab.usage import read_rows
 from compress.stages.prune_width.importance.obs import Importance
 from compress.stages.prune_width.study import WidthStudy
 from compress.stages.share.factorization import apply, count, factorize
-from compress.stages.shared.divergence import divergence, task_answers
+from compress.stages.shared.divergence import On, divergence, task_answers
 from compress.stages.shared.stage import mean_distance
 
 ROWS, TOKENS = (512, 2048), 32_768
@@ -141,7 +141,8 @@ class Student:
         self.held = held.take(draw_spread_rows(len(held), min(COMPARED, len(held)), seed, "fit-compared"))
         self.batches = self._batches(examples)
         self.compared = self._batches(self.encode_rows(self.held, self.tokenizer))
-        self.ready, self.on = prepare(loaded.model), task_answers(loaded.model)
+        self.ready = prepare(loaded.model)
+        self.on: On = task_answers(loaded.model)
         self.known = RememberedAnswers.of(self.ready, self.compared)
 
     def _studied(self, train: Rows) -> tuple[Rows, Examples]:
