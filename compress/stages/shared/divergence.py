@@ -71,7 +71,7 @@ class DrawnVectors(Base):
     vectors as they are: what drawn labels are for classes (Kunstner et al., arXiv 1905.12558). Mean over texts.
     """
 
-    softens = False
+    softens: ClassVar[bool] = False
     of_vectors: ClassVar[bool] = True
 
     def __init__(self, generator: torch.Generator) -> None:
