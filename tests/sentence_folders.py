@@ -71,9 +71,8 @@ def vectors(folder: Path, texts: list[str]) -> np.ndarray:
         if kind == "Pooling":
             config = json.loads((place / "config.json").read_text())
             assert config["word_embedding_dimension"] == loaded.config.hidden
-            first, mean = config["pooling_mode_cls_token"], config["pooling_mode_mean_tokens"]
-            assert first != mean
-            rows = [row[0] if first else row.mean(0) for row in rows]
+            (mode,) = [name for name, value in config.items() if name.startswith("pooling_mode_") and value]
+            rows = [_pool(row, mode.removeprefix("pooling_mode_").removesuffix("_tokens")) for row in rows]
         elif kind == "Dense":
             from safetensors.torch import load_file
 
@@ -82,6 +81,13 @@ def vectors(folder: Path, texts: list[str]) -> np.ndarray:
             assert kind == "Normalize"
             rows = [row / row.norm() for row in rows]
     return torch.stack(rows).numpy()
+
+
+def _pool(states: torch.Tensor, mode: str) -> torch.Tensor:
+    """(L, D) → (D,)"""
+    if mode == "weightedmean":
+        return sum((i * state for i, state in enumerate(states, 1)), torch.zeros(())) / sum(range(1, len(states) + 1))
+    return {"cls_token": states[0], "lasttoken": states[-1], "max": states.max(0).values, "mean": states.mean(0)}[mode]
 
 
 def check_carried(made: Path, source: Path, *, same_model: bool = True) -> None:

@@ -25,6 +25,7 @@ from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.sentence_pooling import (
     MODULES,
     PROMPTS,
+    READS,
     Dense,
     Module,
     SentenceParts,
@@ -108,7 +109,8 @@ def head_files(model: Model, meta: FolderMeta, given: Mapping[str, bytes]) -> di
     ]
     if MODULES not in given:
         made = tuple(Dense(d["weight"], d.get("bias"), s.tanh) for d, s in zip(denses, shapes.denses, strict=True))
-        pooling, lowercase = "cls" if shapes.pooling == "first" else "mean", bool(meta.task_settings.get("lowercase"))
+        pooling = next(name for name, read in READS.items() if read == shapes.pooling)
+        lowercase = bool(meta.task_settings.get("lowercase"))
         parts = SentenceParts(pooling, made, shapes.normalize, meta.max_length, lowercase)
         return part_files(parts, model.config.hidden) | _prompt_file(meta.task_settings) | dict(given)
     files = dict(given)
@@ -135,9 +137,8 @@ def _prompt_file(settings: Mapping[str, Any]) -> dict[str, bytes]:
 
 def _head_of(parts: SentenceParts, hidden: int) -> HeadConfig:
     shapes = tuple(DenseShape(int(d.weight.shape[0]), d.bias is not None, d.tanh) for d in parts.denses)
-    pooling = "first" if parts.pooling == "cls" else "mean"
     width = parts.width(hidden)
-    return HeadConfig(EMBEDDING, labels=width, pooling=pooling, denses=shapes, normalize=parts.normalize)
+    return HeadConfig(EMBEDDING, labels=width, pooling=READS[parts.pooling], denses=shapes, normalize=parts.normalize)
 
 
 def _dense_folders(modules: Sequence[Module]) -> list[str]:

@@ -1,8 +1,8 @@
 """How a folder turns a text into one vector, in the format of sentence-transformers.
 
-`modules.json` lists what follows the encoder: Pooling (mean or [CLS]), Dense (a matrix and a bias) and Normalize. Post-
-processing that is linear, such as whitening or the removal of components, is a Dense, so a folder that we write loads
-there unmodified. A folder without the list means the mean of its tokens.
+`modules.json` lists what follows the encoder: Pooling (mean, [CLS], max, weighted mean or last token), Dense (a matrix
+and a bias) and Normalize. Post-processing that is linear, such as whitening or the removal of components, is a Dense,
+so a folder that we write loads there unmodified. A folder without the list means the mean of its tokens.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from compress.encoder.config.heads import Pooling as Read
 from compress.errors import UserError, printable
 from compress.modelfolder.fields import MAX_POSITIONS, MAX_WIDTH, Fields
 from compress.storage import safe
@@ -26,11 +27,21 @@ OTHER_SETTINGS = tuple(
 )
 """Names of the same file in older folders."""
 MAX_LENGTH = "max_seq_length"
-Pooling = Literal["mean", "cls"]
+Pooling = Literal["mean", "cls", "max", "weightedmean", "lasttoken"]
 
 PACKAGE = "sentence_transformers."
 TYPES = f"{PACKAGE}models."
-_MODES: dict[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
+_MODES: dict[Pooling, str] = {
+    "mean": "pooling_mode_mean_tokens",
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+READS: dict[Pooling, Read] = {
+    "mean": "mean", "cls": "first", "max": "max", "weightedmean": "weighted_mean", "lasttoken": "last",
+}  # fmt: skip
+"""The same as an embedding head calls them."""
 WIDTH, NEW_WIDTH = "word_embedding_dimension", "embedding_dimension"
 VECTOR = "sentence_embedding"
 PROMPTS = "config_sentence_transformers.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from compress.encoder.config.heads import Pooling
 from compress.encoder.modules.heads import (
     DenseHead,
     EmbeddingHead,
@@ -43,7 +44,7 @@ class HeadWriter:
         if isinstance(part, MaskedLMHead):
             return self.vocabulary(x, part, at, config.activation)
         if isinstance(part, TransformedHead):
-            read = x if config.per_token else self.mean(x) if config.pooling == "mean" else self.first(x)
+            read = x if config.per_token else self.read(x, config.pooling)
             inner = self.transform(read, part, at, config.activation)
             return linear(inner, part.classifier, at + "classifier.")
         if isinstance(part, PooledHead):
@@ -56,7 +57,7 @@ class HeadWriter:
             inner = g.op("Tanh", inner) if config.style == "roberta" else activation(inner, "gelu")
             return linear(inner, part.classifier, at + "classifier.")
         if isinstance(part, EmbeddingHead):
-            inner = self.mean(x) if config.pooling == "mean" else self.first(x)
+            inner = self.read(x, config.pooling)
             for number, (dense, tanh) in enumerate(zip(part.denses, part.tanh, strict=True)):
                 inner = linear(inner, dense, f"{at}denses.{number}.")
                 inner = g.op("Tanh", inner) if tanh else inner
@@ -92,9 +93,20 @@ class HeadWriter:
         """(B, L, D) → (B, D): the first token."""
         return self.graph.op("Gather", x, self.graph.constant(0, np.int64), axis=1)
 
-    def mean(self, x: Value) -> Value:
-        """(B, L, D) → (B, D): over real tokens."""
+    def read(self, x: Value, pooling: Pooling) -> Value:
+        """(B, L, D) → (B, D): what stands for a sequence, of its real tokens."""
         g, axis = self.graph, self.graph.integers(1)
+        if pooling == "first":
+            return self.first(x)
+        if pooling == "last":
+            last = g.op("Sub", g.op("ReduceSum", MASK, axis, keepdims=1), axis)
+            return g.op("GatherND", x, last, batch_dims=1)
         real = g.op("Unsqueeze", g.op("Cast", MASK, to=FLOAT), g.integers(2))
+        if pooling == "max":
+            known = g.op("Greater", real, g.constant(0.0))
+            turned = g.op("Transpose", g.op("Where", known, x, g.constant(-3e38)), perm=[0, 2, 1])
+            return g.op("Squeeze", g.op("GlobalMaxPool", turned), g.integers(2))  # alike in all opsets
+        if pooling == "weighted_mean":  # padding is at the end
+            real = g.op("Mul", real, g.op("CumSum", real, g.constant(1, np.int64)))
         total = g.op("ReduceSum", g.op("Mul", x, real), axis, keepdims=0)
         return g.op("Div", total, g.op("ReduceSum", real, axis, keepdims=0))

@@ -15,11 +15,11 @@ from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokenizer_files import lowercased
 from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.layout import PackedLayout
 from compress.modelfolder.folder import load_model
-from compress.modelfolder.sentence_pooling import Dense, SentenceParts, read_parts
+from compress.modelfolder.sentence_pooling import READS, Dense, SentenceParts, read_parts
 from compress.predict.predictor import MAX_TOKENS
 from evaluation.representation.anisotropy import PostProcessing
-from evaluation.representation.rows import rows_of
 
 
 class Embedder:
@@ -58,7 +58,9 @@ class Embedder:
         found, done = [], 0
         for batch in evaluation_batches(examples, MAX_TOKENS):
             state = self._run(batch.to(self.device), Needs()).last_hidden
-            taken = rows_of(state, batch.cu_seqlens.to(self.device), self.parts.pooling)
+            taken = PackedLayout(batch.cu_seqlens.to(self.device), batch.max_length).pool(
+                state, READS[self.parts.pooling]
+            )
             found.append((batch.row_ids.numpy(), taken.float().cpu().numpy()))
             done += batch.rows
             told(done)

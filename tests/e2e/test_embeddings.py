@@ -215,6 +215,18 @@ def test_an_exported_file_gives_vectors_and_the_states_that_are_pooled(mine: Pat
     same_vectors(Path("hf"), mine)
 
 
+@pytest.mark.parametrize("pooling", ["max", "weightedmean", "lasttoken"])
+def test_poolings_of_sentence_transformers(mine: Path, compress: Cli, pooling: str) -> None:
+    pytest.importorskip("onnxruntime")
+    folder = as_sentence_transformers(mine, HIDDEN, pooling=pooling)
+    same_vectors(folder, folder)
+    done = compress("export", folder, "--output", "out", "--threads", "1")
+    assert done.code == 0, done.err
+    check_carried(Path("out"), folder)
+    file = Predictor(Path("out"), runtime="onnxruntime").predict(TEXTS)
+    np.testing.assert_allclose(np.stack([answer.vector for answer in file]), vectors(folder, TEXTS), atol=1e-5)
+
+
 def test_distil_on_plain_text(mine: Path, compress: Cli) -> None:
     flags = ("--recipe", "embed-distil", "--teacher", "mine", *DATA, "--output", "runs/distilled")
     short = ("--set", "data.max_length=24", "--set", "stages.0.training.batch_rows=8")

@@ -95,13 +95,16 @@ def test_a_shape_that_no_class_has_keeps_its_vectors(
 def test_modules_that_are_not_computed_leave_an_encoder(folder: Path) -> None:
     as_sentence_transformers(folder, 32)
     config = folder / "1_Pooling/config.json"
-    values = json.loads(config.read_text()) | {"pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}
+    values = json.loads(config.read_text()) | {
+        "pooling_mode_cls_token": False,
+        "pooling_mode_mean_sqrt_len_tokens": True,
+    }
     config.write_text(json.dumps(values))
     loaded = load_model(folder)
     assert loaded.heads == {}
     assert loaded.notes == ("its sentence embeddings cannot be computed: this pooling is not supported",)
     with pytest.raises(
-        UserError, match=r"1_Pooling/config.json: this pooling is not supported: found pooling_mode_max"
+        UserError, match=r"1_Pooling/config.json: this pooling is not supported: found pooling_mode_mean_sqrt"
     ):
         Predictor(folder)
     shutil.rmtree(folder / "1_Pooling")

@@ -41,12 +41,12 @@ def test_a_folder_that_says_nothing_means_the_mean(tmp_path: Path) -> None:
 
 
 POOLING, DENSE = "1_Pooling/config.json", "2_Dense/config.json"
-OTHER = {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}
+OTHER = {"pooling_mode_mean_tokens": False, "pooling_mode_mean_sqrt_len_tokens": True}
 BAD = [
     (MODULES, {1: {"type": "sentence_transformers.models.CNN"}}, "module CNN is not supported"),
     (MODULES, {1: {"path": "../elsewhere"}}, "path is '../elsewhere': allowed: the name of a folder beside"),
     (MODULES, {0: {"path": "0_Transformer"}}, "an empty path: the encoder in the folder itself"),
-    (POOLING, OTHER, "this pooling is not supported: found pooling_mode_max_tokens"),
+    (POOLING, OTHER, "this pooling is not supported: found pooling_mode_mean_sqrt_len_tokens"),
     (POOLING, {"word_embedding_dimension": 5}, "word_embedding_dimension is 5: allowed: 6, the width of the encoder"),
     (DENSE, {"in_features": 9}, "in_features is 9: allowed: 6, the output width of the previous module"),
     (DENSE, {"out_features": 9}, "the tensors do not match config.json"),

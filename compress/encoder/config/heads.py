@@ -21,7 +21,7 @@ HeadKind = Literal[
     "replaced_token",
 ]
 HeadStyle = Literal["bert", "distilbert", "roberta", "electra", "modernbert", "deberta"]
-Pooling = Literal["first", "mean"]
+Pooling = Literal["first", "mean", "max", "weighted_mean", "last"]
 Problem = Literal["single_label", "multi_label", "regression"]
 
 HEAD_NAMES: Mapping[HeadKind, str] = {
@@ -113,6 +113,9 @@ class HeadConfig:
             raise UserError(
                 "only a modernbert classification head supports mean pooling", where="head.pooling", do="use first"
             )
+        if self.pooling not in ("first", "mean") and not embeds:
+            what = f"only an embedding head supports {self.pooling} pooling"
+            raise UserError(what, where="head.pooling", do="use first")
         if not embeds and (self.denses or self.normalize):
             raise UserError("only an embedding head has Dense and Normalize modules", where="head.denses")
         if self.denses and self.denses[-1].width != self.labels:

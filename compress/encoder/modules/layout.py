@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch
+from compress.encoder.config.heads import Pooling
 from compress.encoder.modules.attention import attend_explicitly, attention
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import ScoreBias
@@ -79,8 +80,8 @@ class Layout(Protocol):
         """A copy of x with `first` (B, ..) in the place of each sequence's first token."""
         ...
 
-    def mean(self, x: Tensor) -> Tensor:
-        """The mean of each sequence's tokens: (B, D)."""
+    def pool(self, x: Tensor, pooling: Pooling) -> Tensor:
+        """What stands for each sequence: (B, D). weighted_mean: the first token counts once, the second twice, ..."""
         ...
 
 
@@ -170,9 +171,19 @@ class PackedLayout:
     def replace_first(self, x: Tensor, first: Tensor) -> Tensor:
         return x.index_copy(0, self.cu_seqlens[:-1], first)
 
-    def mean(self, x: Tensor) -> Tensor:
+    def pool(self, x: Tensor, pooling: Pooling) -> Tensor:
+        if pooling == "first":
+            return self.first(x)
+        if pooling == "last":
+            return x.index_select(0, self.cu_seqlens[1:] - 1)
         lengths = self.cu_seqlens.diff()
         rows = torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths, output_size=x.shape[0])
+        if pooling == "max":
+            lowest = x.new_full((len(lengths), x.shape[1]), -torch.inf)
+            return lowest.scatter_reduce(0, rows[:, None].expand_as(x), x, "amax")
+        if pooling == "weighted_mean":
+            places = torch.arange(1, x.shape[0] + 1, device=x.device) - self.cu_seqlens[:-1].index_select(0, rows)
+            x, lengths = x * places[:, None].to(x.dtype), lengths * (lengths + 1) // 2
         return x.new_zeros(len(lengths), x.shape[1]).index_add(0, rows, x) / lengths[:, None]
 
     def _split(self, q: Tensor, k: Tensor, v: Tensor):
@@ -287,11 +298,18 @@ class PaddedLayout:
     def replace_first(self, x: Tensor, first: Tensor) -> Tensor:
         return torch.cat([first[:, None], x[:, 1:]], 1)
 
-    def mean(self, x: Tensor) -> Tensor:
-        if self.mask is None:
-            return x.mean(1)
-        real = self.mask[..., None]
-        return (x * real).sum(1) / real.sum(1)
+    def pool(self, x: Tensor, pooling: Pooling) -> Tensor:
+        if pooling == "first":
+            return self.first(x)
+        if self.mask is None and pooling in ("mean", "max", "last"):
+            return x.mean(1) if pooling == "mean" else x.amax(1) if pooling == "max" else x[:, -1]
+        real = x.new_ones(x.shape[:2], dtype=torch.bool) if self.mask is None else self.mask.bool()
+        if pooling == "max":
+            return x.masked_fill(~real[..., None], -torch.inf).amax(1)
+        if pooling == "last":
+            return x[torch.arange(len(x), device=x.device), real.sum(1) - 1]
+        weights = (real.cumsum(1) * real if pooling == "weighted_mean" else real)[..., None]
+        return (x * weights).sum(1) / weights.sum(1)
 
     def _visible(self, length: int, pattern: AttentionPattern, device: torch.device) -> Tensor | None:
         """Bool, broadcast to (B, H, L, L). By a window, padding sees itself too: a row that sees nothing gives NaN."""

@@ -245,7 +245,8 @@ class Model(nn.Module):
         if not wanted:
             return output
         first = layout.first(x)
-        read = layout.mean(x) if "task" in wanted and self._head_config("task").pooling == "mean" else first
+        pooling = self._head_config("task").pooling if "task" in wanted else "first"
+        read = first if pooling == "first" else layout.pool(x, pooling)
         if output.pooled is None and any(self._head_config(name).needs_pooler for name in wanted):
             pooled = self.encoder.pool(first)
         else:
