@@ -24,6 +24,7 @@ from compress.modelfolder.fields import Fields
 from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.sentence_pooling import (
     MODULES,
+    NAMES,
     PROMPTS,
     READS,
     Dense,
@@ -109,9 +110,8 @@ def head_files(model: Model, meta: FolderMeta, given: Mapping[str, bytes]) -> di
     ]
     if MODULES not in given:
         made = tuple(Dense(d["weight"], d.get("bias"), s.tanh) for d, s in zip(denses, shapes.denses, strict=True))
-        pooling = next(name for name, read in READS.items() if read == shapes.pooling)
         lowercase = bool(meta.task_settings.get("lowercase"))
-        parts = SentenceParts(pooling, made, shapes.normalize, meta.max_length, lowercase)
+        parts = SentenceParts(NAMES[shapes.pooling], made, shapes.normalize, meta.max_length, lowercase)
         return part_files(parts, model.config.hidden) | _prompt_file(meta.task_settings) | dict(given)
     files = dict(given)
     modules = parse_modules(decode(given[MODULES], MODULES), MODULES)

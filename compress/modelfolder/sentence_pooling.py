@@ -42,6 +42,7 @@ READS: dict[Pooling, Read] = {
     "mean": "mean", "cls": "first", "max": "max", "weightedmean": "weighted_mean", "lasttoken": "last",
 }  # fmt: skip
 """The same as an embedding head calls them."""
+NAMES: dict[Read, Pooling] = {read: name for name, read in READS.items()}
 WIDTH, NEW_WIDTH = "word_embedding_dimension", "embedding_dimension"
 VECTOR = "sentence_embedding"
 PROMPTS = "config_sentence_transformers.json"
