@@ -277,7 +277,7 @@ def _child(asked: dict[str, Any], disturbed: bool) -> int:
     if asked["signal_at"] and disturbed:
         _signal_at(*asked["signal_at"])
     if asked["second"] and disturbed:
-        threading.Thread(target=_signal_again, args=(asked["second"],), daemon=True).start()
+        threading.Thread(target=_signal_again, args=(asked["second"], bool(asked["fault"])), daemon=True).start()
     sys.argv = ["compress", *asked["args"]]
     try:
         code = main(asked["args"])
@@ -301,11 +301,14 @@ def _signal_at(step: int, name: str) -> None:
     _Run._step = counted  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _signal_again(name: str) -> None:
-    """Send this process the signal when it has had one, and the next ends it."""
+def _signal_again(name: str, at_fault: bool) -> None:
+    """Send this process the signal when it has had one, and the next ends it. at_fault: and it says that it is at the
+    fault point, which a busy machine reaches late."""
     from compress.storage import signals
 
     while signals._watcher is None or not signals._watcher.armed.is_set():
+        time.sleep(0.01)
+    while at_fault and "fault: " not in Path(".err").read_text(encoding="utf-8"):
         time.sleep(0.01)
     os.kill(os.getpid(), signal.Signals[name])
 
