@@ -68,12 +68,15 @@ def label_of(frame: Frame, names: Sequence[str]) -> str | None:
 
 
 def holds_fractions(column: Column) -> bool:
-    """Whether a column holds numbers that are not all whole: scores rather than classes. Text of numbers counts too."""
+    """Whether a column holds numbers that are not all whole: scores rather than classes. Text of numbers counts too.
+
+    None, NaN and blank text are missing labels, and decide nothing.
+    """
     if not isinstance(column, list) and not (pa.types.is_floating(column.type) or is_text(column)):
         return False
     fraction = False
     for value in values_in(column):
-        if value is None or value == "":
+        if value is None or value != value or (isinstance(value, str) and not value.strip()):
             continue
         try:
             number = float("no" if isinstance(value, bool) else value)
