@@ -129,9 +129,9 @@ def _judgement(cells: Sequence[str], where: str) -> tuple[str, str, int]:
         query, document, grade = cells
         return query, document, int(grade)
     except ValueError:
-        why = printable("\t".join(cells), 80)
+        line = printable("\t".join(cells), 80)
         raise UserError(
-            "not a judgement", where=where, why=f"found {why!r}", do="give two ids and a whole number, split by tabs"
+            "not a judgement", where=where, why=f"found '{line}'", do="give two ids and a whole number, split by tabs"
         ) from None
 
 
