@@ -25,7 +25,7 @@ _PICKLE = "a pickle"
 _ZIP = "a zip archive, as PyTorch writes for .bin and .pt"
 _SIGNATURES = (
     (rb"version https://git-lfs\.github\.com/", _LFS),
-    (rb"\s*<(!doctype\s+html|html|head|\?xml)", "an HTML page"),
+    (rb"\s*<(?i:!doctype\s+html|html|head|\?xml)", "an HTML page"),
     (rb"PK(\x03\x04|\x05\x06|\x07\x08)", _ZIP),
     (rb"\x80[\x01-\x05]|\(dp?\d|\(l?p\d|c[\w.]+\n[\w.]+\n", _PICKLE),
     (rb"\x1f\x8b", "a gzip archive"),
@@ -110,7 +110,7 @@ def decode(data: bytes, where: str) -> str:
 def kind_of(head: bytes) -> str | None:
     """What the beginning of a file looks like, in words ('a pickle', 'a git-lfs pointer' …), None when unknown."""
     for pattern, kind in _SIGNATURES:
-        if re.match(pattern, head, re.DOTALL | re.IGNORECASE):
+        if re.match(pattern, head, re.DOTALL):
             return kind
     return None
 
