@@ -49,15 +49,14 @@ def read_unlabelled(
         unread |= {chosen.pop("label")} if "label" in chosen else set()
         read = {role: task.read_plain_text(role, frame.columns[chosen[role]], where) for role in wanted}
         lost = np.logical_or.reduce([missing | _is_blank(values) for values, missing in read.values()])
-        empty += (np.flatnonzero(lost)[:3] + 1 + count).tolist() if len(empty) < 3 else []
+        empty += (np.flatnonzero(lost)[:4] + 1 + count).tolist() if len(empty) < 4 else []  # one more than is shown
         if teacher is not None:
             said = teacher.read(frame, where, count_words({role: values for role, (values, _) in read.items()}))
             taught.append((said, np.flatnonzero(~lost)))
         kept = pa.array(~lost) if lost.any() else None
         parts.append({r: values if kept is None else values.filter(kept) for r, (values, _) in read.items()})
         count += frame.rows
-    made = {role: pa.chunked_array([c for part in parts for c in part[role].chunks]) for role in wanted}
-    rows = len(made[wanted[0]])
+    rows = sum(len(part[wanted[0]]) for part in parts)
     if unread:
         shown = ", ".join(f"'{printable(one, 40)}'" for one in sorted(unread))
         notes.append(f"{name}: its labels ({shown}) are not used; the teacher labels these rows")
@@ -66,6 +65,7 @@ def read_unlabelled(
         notes.append(f"{name}: {format_count(count - rows)} without text ({first}) left out")
     if not rows:
         raise UserError("no row has text", where=name)
+    made = {role: pa.chunked_array([c for part in parts for c in part[role].chunks]) for role in wanted}
     labels = task.make_missing_labels(made, rows, label_names)
     labels = spill(labels) if isinstance(labels, np.ndarray) else labels
     found = Rows(made, labels, spill(np.arange(1, rows + 1, dtype=np.int64)))
