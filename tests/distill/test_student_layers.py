@@ -1,0 +1,76 @@
+"""Which layers a student takes from its teacher, by rule or by number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compress.errors import UserError
+from compress.stages.distill.layers import resolve, sentence
+from compress.stages.distill.student_spec import LAYER_RULES, StudentSpec
+
+
+def layers(depth: int, **keys: Any) -> list[int]:
+    return resolve(StudentSpec.model_validate(keys), depth)
+
+
+@given(st.integers(1, 48), st.data())
+def test_rules_take_so_many_layers_in_order(depth: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, depth))
+    for rule in LAYER_RULES:
+        if rule == "every-other" and 2 * count - 1 > depth:
+            with pytest.raises(UserError, match=f"every other layer of {depth} gives at most {(depth + 1) // 2}"):
+                layers(depth, layers=rule, count=count)
+            continue
+        found = layers(depth, layers=rule, count=count)
+        assert len(set(found)) == len(found) == count
+        assert found == sorted(found)
+        assert set(found) <= set(range(depth))
+
+
+@given(st.integers(2, 48), st.data())
+def test_uniform_is_as_even_as_whole_numbers_allow(depth: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, depth))
+    found = layers(depth, layers="uniform", count=count)
+    assert (found[0], found[-1]) == (0, depth - 1)
+    np.testing.assert_allclose(found, np.linspace(0, depth - 1, count), atol=0.5 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"layers": "every-other", "count": 6}, [0, 2, 4, 6, 8, 10]),
+        ({"layers": "first", "count": 3}, [0, 1, 2]),
+        ({"layers": "last", "count": 3}, [9, 10, 11]),
+        ({"layers": "uniform", "count": 1}, [11]),
+        ({"layers": [0, 5]}, [0, 5]),
+        ({}, list(range(12))),
+    ],
+)
+def test_twelve_layers(keys: dict[str, Any], expected: list[int]) -> None:
+    assert layers(12, **keys) == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"layers": "first", "count": 7}, "student.count: 7 layers cannot be taken from a teacher with 6 layers; use"),
+        ({"layers": "every-other", "count": 4}, "student.count: every other layer of 6 gives at most 3: 4 were requ"),
+        ({"layers": [0, 6]}, "layers: layer 6 does not exist: allowed: 0..5"),
+    ],
+)  # fmt: skip
+def test_maps_that_do_not_fit(keys: dict[str, Any], line: str) -> None:
+    with pytest.raises(UserError) as error:
+        layers(6, **keys)
+    assert str(error.value).startswith(line)
+
+
+def test_the_map_in_words() -> None:
+    assert sentence([0, 2], 3) == (
+        "layer map (student layers from teacher, which has 0..2): 0 from 0, 1 from 2; not used: 1"
+    )
+    assert sentence([0], 1, "model").endswith("(student layers from model, which has 0..0): 0 from 0; not used: none")
