@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from compress.contracts import Batch
+from compress.contracts import Batch, EncoderOutput
 from compress.encoder.config.encoder import HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
 from compress.objectives._vocabulary import logits_at
@@ -37,16 +37,20 @@ class ReplacedTokenModule(nn.Module):
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Both terms of a masked batch."""
         counts = self.counts(batch)
+        mlm, rtd, _, _ = self.run(batch)
+        return {
+            "masked_lm": Term(mlm, 1.0, counts["masked_lm"]),
+            "replaced_token": Term(rtd, self.weight, counts["replaced_token"]),
+        }
+
+    def run(self, batch: Batch) -> tuple[Tensor, Tensor, EncoderOutput, Batch]:
+        """Both losses of a masked batch, what the discriminator answered, and the batch that it read."""
         guess = self.generator(batch, self.masked_lm.student_needs)
         assert guess.vocabulary is not None
         mlm = self.masked_lm(guess, None, batch)
         corrupted = replace_tokens(batch, logits_at(guess.vocabulary, batch.mlm_positions))
         found = self.student(corrupted, self.replaced_token.student_needs)
-        rtd = self.replaced_token(found, None, corrupted)
-        return {
-            "masked_lm": Term(mlm, 1.0, counts["masked_lm"]),
-            "replaced_token": Term(rtd, self.weight, counts["replaced_token"]),
-        }
+        return mlm, self.replaced_token(found, None, corrupted), found, corrupted
 
 
 def replace_tokens(batch: Batch, logits: Tensor) -> Batch:
@@ -97,12 +101,7 @@ def replaced_validation(
         sums: dict[str, float] = {name: 0.0 for name in names}  # noqa: C420 (fromkeys would fix the type of the keys)
         for batch in batches:
             with autocast():
-                guess = module.generator(batch, module.masked_lm.student_needs)
-                assert guess.vocabulary is not None
-                mlm = module.masked_lm(guess, None, batch)
-                corrupted = replace_tokens(batch, logits_at(guess.vocabulary, batch.mlm_positions))
-                found = module.student(corrupted, module.replaced_token.student_needs)
-                rtd = module.replaced_token(found, None, corrupted)
+                mlm, rtd, found, corrupted = module.run(batch)
             assert found.replaced is not None
             masked, replaced = module.masked_lm.count(batch), corrupted.extra[LABELS] > 0
             called = found.replaced > 0
