@@ -147,12 +147,29 @@ def test_one_home_for_a_library(library: str, home: str) -> None:
     assert not guests, "\n".join(guests)
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def imported_names(declared: list[str]) -> set[str]:
+    """What declared packages are imported as."""
+    names = {re.split(r"[<>=\[]", line)[0].lower().replace("-", "_") for line in declared}
+    return {{"pyyaml": "yaml", "scikit_learn": "sklearn", "nvidia_ml_py": "pynvml"}.get(name, name) for name in names}
+
+
 def test_every_dependency_is_imported() -> None:
     """One that only tests use belongs to the extra `dev`."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    names = {re.split("[<>=]", line)[0].lower().replace("-", "_").replace("pyyaml", "yaml") for line in declared}
     imported = {i.name.split(".")[0] for file in (*OURS, *INSTRUMENTS) for i in imports(file)}
-    assert names <= imported
+    assert imported_names(PROJECT["dependencies"]) <= imported
+
+
+def test_packages_of_extras_are_imported_where_they_are_used() -> None:
+    """An installation as README says has none of them. The room `onnx` is imported where it is used."""
+    extras = [line for lines in PROJECT["optional-dependencies"].values() for line in lines]
+    absent = imported_names(extras) - imported_names(PROJECT["dependencies"])
+    assert {"safetensors", "sklearn", "openvino"} <= absent
+    files = [file for file in OURS if room_of(file) != "onnx"] + INSTRUMENTS
+    wrong = [str(i) for file in files for i in imports(file) if i.at_import and i.name.split(".")[0] in absent]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_light_files_import_nothing_heavy() -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load
 from torch import Tensor
 
 from compress.encoder.config.heads import DenseShape, HeadConfig
@@ -39,7 +38,7 @@ from compress.modelfolder.sentence_pooling import (
 from compress.modelfolder.weights import StoredTensor
 from compress.storage import safe
 from compress.storage.foreign import decode
-from compress.storage.tensorfile import encode
+from compress.storage.tensorfile import decode_safetensors, encode
 
 EMBEDDING = "embedding"
 """The kind of the head, and of its task."""
@@ -118,7 +117,7 @@ def head_files(model: Model, meta: FolderMeta, given: Mapping[str, bytes]) -> di
     for path, tensors in zip(_dense_folders(modules), denses, strict=True):
         name = f"{path}/model.safetensors"
         ours = {f"linear.{part}": tensor.contiguous() for part, tensor in tensors.items()}
-        if not _are_equal(load(files[name]), ours):
+        if not _are_equal(decode_safetensors(files[name], name), ours):
             files[name] = b"".join(encode(ours, {"format": "pt"})[1])
     return files
 

@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import FileIO
+from io import BytesIO, FileIO
 from typing import TYPE_CHECKING, Any
 
 from compress.errors import ExitCode, UserError, printable
@@ -102,6 +102,13 @@ def load_safetensors(
     return tensors
 
 
+def decode_safetensors(data: bytes, where: str) -> dict[str, Tensor]:
+    """The tensors of a file's content. where: what an error names. Raises UserError as `read_safetensors_header`."""
+    with BytesIO(data) as file:
+        header = _header(file, len(data), where, MAX_TENSORS, MAX_HEADER)
+        return {name: _read(file, header.data_start, info, where) for name, info in header.tensors.items()}
+
+
 def require_finite(tensors: Mapping[str, Tensor], where: str) -> None:
     """UserError (data, exit 4) naming the first tensors that hold a NaN or an infinity."""
     bad = [name for name, tensor in tensors.items() if not _finite(tensor)]
@@ -161,7 +168,7 @@ def _refuse_aliases(tensors: Mapping[str, Tensor]) -> None:
 # --- the header ---------------------------------------------------------------------------------------------------
 
 
-def _header(file: FileIO, size: int, where: str, max_tensors: int, max_header: int) -> Header:
+def _header(file: FileIO | BytesIO, size: int, where: str, max_tensors: int, max_header: int) -> Header:
     head = file.read(foreign.HEAD)
     length = int.from_bytes(head[:8], "little")
     if len(head) < 9 or head[8:9] != b"{" or length > min(max_header, size - 8):
@@ -242,7 +249,7 @@ def _choose(header: Header, names: Iterable[str], where: str) -> dict[str, Tenso
     return {name: info for name, info in header.tensors.items() if name in wanted}
 
 
-def _read(file: FileIO, data_start: int, info: TensorInfo, where: str) -> Tensor:
+def _read(file: FileIO | BytesIO, data_start: int, info: TensorInfo, where: str) -> Tensor:
     import torch
 
     raw = torch.empty(info.end - info.start, dtype=torch.uint8)
