@@ -22,7 +22,7 @@ def bits(count: int) -> str:
 
 
 def format_plan(plan: Plan, unit: str = "nats") -> str:
-    """unit: of the loss; see `Case.losses`."""
+    """unit: of the loss; see `Case.loss_words`."""
     return f"{plan.mb:.2f} MB, {plan.ms:.2f} ms, {plan.loss:.3f} {unit}"
 
 

@@ -157,19 +157,6 @@ def end_layer(number: int, depth: int, name: str, kind: str) -> int:
     return number % depth
 
 
-def first_tokens(values: Tensor, batch: Batch) -> Tensor:
-    """(T, D) → (B, D) of each sequence's first token."""
-    return values.index_select(0, batch.cu_seqlens[:-1])
-
-
 def rows_of(values: Tensor, batch: Batch, rows: Literal["first", "mean"]) -> Tensor:
     """(T, D) → (B, D): what stands for a row, its first token or the mean over its real tokens."""
-    return first_tokens(values, batch) if rows == "first" else mean_tokens(values, batch)
-
-
-def mean_tokens(values: Tensor, batch: Batch) -> Tensor:
-    """(T, D) → (B, D), mean over the real tokens of each sequence."""
-    lengths = batch.cu_seqlens.diff()
-    rows = torch.repeat_interleave(torch.arange(batch.rows, device=values.device), lengths, output_size=batch.tokens)
-    sums = values.new_zeros(batch.rows, values.shape[1]).index_add(0, rows, values)
-    return sums / lengths[:, None].to(values.dtype)
+    return PackedLayout.of(batch).pool(values, rows)

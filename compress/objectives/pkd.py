@@ -7,7 +7,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput
 from compress.objectives._common import make_zero_loss, teacher_of
-from compress.objectives._layers import HiddenStates, first_tokens, states
+from compress.objectives._layers import HiddenStates, rows_of, states
 
 _KIND = "pkd"
 
@@ -32,8 +32,8 @@ class Objective(HiddenStates):
             return make_zero_loss(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
-            ours = self.maps(first_tokens(states(student, s, _KIND), batch), s)
-            goal = first_tokens(states(theirs, t, _KIND), batch)
+            ours = self.maps(rows_of(states(student, s, _KIND), batch, "first"), s)
+            goal = rows_of(states(theirs, t, _KIND), batch, "first")
             return (F.normalize(ours, dim=1) - F.normalize(goal, dim=1)).square().sum(1).mean()
 
         return self.total(distance)

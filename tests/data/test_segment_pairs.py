@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compress.data.text.pairs import DRAWS, Pairer, divisible
+from compress.data.text.pairs import DRAWS, Pairer, Segments, divisible
 from compress.data.text.tokens import Blocks, Tokens
 from compress.errors import UserError
 
@@ -32,13 +34,20 @@ CORPORA = st.lists(
 UNIT = st.floats(0, 1, exclude_max=True)
 
 
-@given(CORPORA, st.data())
-def test_sentence_order(sentences: list[list[int]], data: st.DataObject) -> None:
+def draw_segments(
+    sentences: list[list[int]], kind: Literal["nsp", "sop"], data: st.DataObject
+) -> tuple[Tokens, Blocks, Segments]:
+    """The corpus with its blocks, and the segments that any draws make of them."""
     tokens, blocks = corpus(sentences)
     rows = np.arange(len(blocks))
     draws = np.array([[data.draw(UNIT) for _ in range(DRAWS)] for _ in rows])
-    made = Pairer(tokens, blocks, "sop", ROOM).segments(rows, draws)
-    for r in rows:
+    return tokens, blocks, Pairer(tokens, blocks, kind, ROOM).segments(rows, draws)
+
+
+@given(CORPORA, st.data())
+def test_sentence_order(sentences: list[list[int]], data: st.DataObject) -> None:
+    tokens, blocks, made = draw_segments(sentences, "sop", data)
+    for r in range(len(blocks)):
         a, b = (made.a_start[r], made.a_end[r]), (made.b_start[r], made.b_end[r])
         first, second = (b, a) if made.labels[r] else (a, b)
         assert first[0] == blocks.starts[r] < first[1] == second[0] < second[1] == blocks.ends[r]
@@ -48,11 +57,8 @@ def test_sentence_order(sentences: list[list[int]], data: st.DataObject) -> None
 
 @given(CORPORA, st.data())
 def test_next_sentence(sentences: list[list[int]], data: st.DataObject) -> None:
-    tokens, blocks = corpus(sentences)
-    rows = np.arange(len(blocks))
-    draws = np.array([[data.draw(UNIT) for _ in range(DRAWS)] for _ in rows])
-    made = Pairer(tokens, blocks, "nsp", ROOM).segments(rows, draws)
-    for r in rows:
+    _, blocks, made = draw_segments(sentences, "nsp", data)
+    for r in range(len(blocks)):
         assert made.a_start[r] == blocks.starts[r] < made.a_end[r] < blocks.ends[r]
         assert made.b_start[r] < made.b_end[r]
         assert made.b_end[r] - made.b_start[r] + made.a_end[r] - made.a_start[r] <= ROOM

@@ -139,7 +139,7 @@ class Candidates:
             bench.evaluator.remember(found.timing)
             return found
         begun = time.monotonic()
-        predicted = report.format_plan(plan, case.losses[2])
+        predicted = report.format_plan(plan, case.loss_words.unit)
         case.console.note(f"{name}: {plan.sentence(case.loaded.config)}; predicted {predicted}")
         work.mkdir(parents=True, exist_ok=True)
         bench.maker.write(plan, bench.serving, work / "model", data_note(case.table))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from compress.console import Console
 from compress.contracts import RunOptions
@@ -30,6 +31,18 @@ from compress.modelfolder.resolve import resolve
 from compress.recipe import Recipe
 from compress.stages.shared.stage import check_same_labels, get_requested_settings, head_of
 from compress.stages.shared.timing import choose_length
+
+
+class LossWords(NamedTuple):
+    """What the plans' losses are called: name, head of a column, and what follows a number."""
+
+    name: str
+    column: str
+    unit: str
+
+
+OF_ANSWERS = LossWords("KL", "KL to parent, nats", "nats")
+OF_VECTORS = LossWords("1 - cosine", "1 - cosine to parent", "of 1 - cosine")
 
 
 @dataclass(frozen=True)
@@ -99,11 +112,8 @@ class Case:
         )
 
     @property
-    def losses(self) -> tuple[str, str, str]:
-        """What the plans' losses are: their name, the head of a column, and what follows a number."""
-        if self.task.label_free:
-            return "1 - cosine", "1 - cosine to parent", "of 1 - cosine"
-        return "KL", "KL to parent, nats", "nats"
+    def loss_words(self) -> LossWords:
+        return OF_VECTORS if self.task.label_free else OF_ANSWERS
 
     @property
     def bounds(self) -> Bounds:

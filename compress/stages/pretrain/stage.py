@@ -3,11 +3,12 @@ replaced-token detection (Clark et al. 2020, `compress.objectives.replaced_token
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
+from compress.contracts import BatchSource
 from compress.data.batches.batches import CorpusBatches
 from compress.data.text.noise import EachEpoch
 from compress.data.text.tokenizer import Tokenizer, check_length
@@ -16,8 +17,8 @@ from compress.encoder.modules.model import Model
 from compress.objectives.masked_lm import Objective as MaskedLM
 from compress.objectives.sentence_pair import Objective as SentencePair
 from compress.stages.pretrain.replaced import ReplacedTokenModule, build_generator, replaced_validation
-from compress.stages.pretrain.spec import Spec
-from compress.stages.shared.corpora import corpus_batches, corpus_validation, mask_overfitting
+from compress.stages.pretrain.spec import GeneratorSpec, Spec
+from compress.stages.shared.corpora import corpus_batches, corpus_validation, encode_validation, mask_overfitting
 from compress.stages.shared.stage import (
     ModelShape,
     PreparedStage,
@@ -70,10 +71,8 @@ class Stage:
             heads = {"rtd": HeadConfig(kind="replaced_token")}
         else:
             heads = {"mlm": HeadConfig(kind="masked_lm")}
-        objectives: dict[str, tuple[float, nn.Module]] = {"masked_lm": (1.0, MaskedLM())}
         if spec.sentence_pairs != "none":
             heads["pair"] = HeadConfig(kind="sentence_pair", labels=2)
-            objectives["sentence_pair"] = (1.0, SentencePair())
         shape = spec.encoder.model_dump(exclude={"groups", "inner", "intermediate_size"})
         config = EncoderConfig.uniform(
             vocabulary=tokenizer.vocabulary_size,
@@ -87,34 +86,34 @@ class Stage:
         held_out = self._batches(tokenizer, "validation", length)
         source = self._batches(tokenizer, "train", length)
         plan = settle_plan(spec.training, source, config.hidden, c)
-        prepared = PreparedStage(
+        g = spec.generator
+        return PreparedStage(
             finish=lambda: StageOutput(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
-            module=StageModule(model, objectives),
+            module=self._masked_lm(model) if g is None else self._with_generator(model, g),
             source=source,
             plan=plan,
-            validate=corpus_validation(held_out, c),
-            select=("mlm_loss", "min"),
+            validate=corpus_validation(held_out, c) if g is None else self._validate_replaced(held_out),
+            select=("mlm_loss" if g is None else "pretraining_loss", "min"),
             identity={"corpus": corpus.fingerprint, "tokenizer": tokenizer.vocabulary_sha},
             params={"student.layers": config.depth, "student.hidden": config.hidden},
-            closing=mask_overfitting(source, source.with_mask_seed(OTHER_MASKS + c.seed), c),
+            closing=mask_overfitting(source, source.with_mask_seed(OTHER_MASKS + c.seed), c) if g is None else None,
         )
-        return prepared if spec.generator is None else self._with_generator(prepared, model, held_out)
 
-    def _with_generator(
-        self, prepared: PreparedStage, model: Model, held_out: CorpusBatches | EachEpoch
-    ) -> PreparedStage:
-        """The same data, with a generator that fills the masked tokens; `model` is the discriminator."""
-        c, g = self.context, self.spec.generator
-        assert g is not None
-        generator = build_generator(model, *g.shape(self.spec.encoder), seed=c.seed + 1)
-        batches = [b.to(c.device) for i in range(held_out.steps(0)) for b in held_out.step(0, i)]
-        return replace(
-            prepared,
-            module=ReplacedTokenModule(model, generator, g.weight),
-            validate=replaced_validation(batches, lambda: autocast(c.precision, torch.device(c.device)), c.seed),
-            select=("pretraining_loss", "min"),
-            closing=None,
-        )
+    def _masked_lm(self, model: Model) -> StageModule:
+        objectives: dict[str, tuple[float, nn.Module]] = {"masked_lm": (1.0, MaskedLM())}
+        if self.spec.sentence_pairs != "none":
+            objectives["sentence_pair"] = (1.0, SentencePair())
+        return StageModule(model, objectives)
+
+    def _with_generator(self, model: Model, g: GeneratorSpec) -> ReplacedTokenModule:
+        """A generator that fills the masked tokens; `model` is the discriminator."""
+        generator = build_generator(model, *g.shape(self.spec.encoder), seed=self.context.seed + 1)
+        return ReplacedTokenModule(model, generator, g.weight)
+
+    def _validate_replaced(self, held_out: BatchSource) -> Callable[[nn.Module], dict[str, float]]:
+        c = self.context
+        batches = encode_validation(held_out, c)
+        return replaced_validation(batches, lambda: autocast(c.precision, torch.device(c.device)), c.seed)
 
     def _plan_generator(self) -> str:
         g = self.spec.generator

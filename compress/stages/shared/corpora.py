@@ -120,9 +120,14 @@ def _tokens(corpus: Corpus, tokenizer: Tokenizer, split: str, masking: MaskingSp
 # --- how well hidden pieces are told ----------------------------------------------------------------------------
 
 
+def encode_validation(source: BatchSource, context: StageContext) -> list[Batch]:
+    """All held-out text, with the masks of the first epoch, on the device."""
+    return [b.to(context.device) for i in range(source.steps(0)) for b in source.step(0, i)]
+
+
 def corpus_validation(source: BatchSource, context: StageContext) -> Callable[[nn.Module], dict[str, float]]:
     """Masked-LM loss (and the pair task's accuracy) on held-out text."""
-    batches = [b.to(context.device) for i in range(source.steps(0)) for b in source.step(0, i)]
+    batches = encode_validation(source, context)
     has_pairs = batches[0].pair_labels is not None
 
     def validate(module: nn.Module) -> dict[str, float]:
