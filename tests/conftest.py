@@ -49,6 +49,11 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     return LoadFileScheduling(config, log)
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Bytes are no part of a test's name: an archive holds the time, and two workers would collect other tests."""
+    return argname if isinstance(val, bytes) else None
+
+
 FEW_ROUNDS = 5
 WORDS = [
     "the",

@@ -131,7 +131,7 @@ def made(kind: str) -> bytes:
         (made("zip"), "a zip archive, as PyTorch writes for .bin and .pt"),
         (made("tar"), "a tar archive"),
         (made("npy"), "a NumPy array"),
-        (gzip.compress(b"a"), "a gzip archive"),
+        (gzip.compress(b"a", mtime=0), "a gzip archive"),
         (lzma.compress(b"a"), "an xz archive"),
         (b"version https://git-lfs.github.com/spec/v1\n", "a git-lfs pointer"),
         (b"\n <HTML><body>", "an HTML page"),
