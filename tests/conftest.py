@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from haste import count_few_rounds, never_wait_for_the_disk
 
 from compress.storage import signals
 from compress.tracking import names
@@ -54,7 +55,6 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     return argname if isinstance(val, bytes) else None
 
 
-FEW_ROUNDS = 5
 WORDS = [
     "the",
     "a",
@@ -98,10 +98,15 @@ def no_stop_flag_is_left() -> Iterator[None]:
     assert signals._active is None
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    with never_wait_for_the_disk():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls are timed in a few rounds: a fifth of the time of commands goes there, and no test asks how fast one is."""
-    monkeypatch.setattr(latency, "count_most_rounds", lambda repeats: min(repeats, FEW_ROUNDS))
+    monkeypatch.setattr(latency, "count_most_rounds", count_few_rounds)
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from child_server import ChildServer
+from haste import count_few_rounds, never_wait_for_the_disk
 
 ROOT = Path(__file__).parents[2]
 
@@ -208,9 +209,14 @@ class Server(ChildServer):
 
 
 def _serve() -> None:
+    _warm_up()
+    with never_wait_for_the_disk():
+        _answer()
+
+
+def _answer() -> None:
     from torchrun_places import places
 
-    _warm_up()
     for line in sys.stdin:
         asked = json.loads(line)
         for name in (".out", ".err"):
@@ -243,7 +249,7 @@ def _warm_up() -> None:
     latency._Timer._clean = lambda self: np.ones((len(self._rounds), len(self._parts)), bool)
     latency._Waits.seconds = lambda self: 0.0
     latency.WIDEST = math.inf
-    latency.count_most_rounds = lambda repeats: min(repeats, 5)
+    latency.count_most_rounds = count_few_rounds
     for name, steps in SHORT_LENGTH.items():
         setattr(length, name, steps)
     torch.set_num_threads(1)

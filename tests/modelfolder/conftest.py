@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -11,15 +10,6 @@ from typing import Any
 import family_cases
 import pytest
 import torch
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_waiting_for_the_disk() -> Iterator[None]:
-    """What a power cut leaves is tested with the writer; here a flush is only slow."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(os, "fsync", lambda descriptor: None)
-    yield
-    patch.undo()
 
 
 @pytest.fixture(autouse=True)
