@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from compress.errors import ExitCode, UserError
@@ -21,7 +21,7 @@ def local_path(place: str) -> Path | None:
     """The path that an address of artifacts means on this machine; None for one on another."""
     if place.startswith("file:"):
         parts = urlsplit(place)
-        return Path(url2pathname(unquote(parts.path))) if parts.netloc in ("", "localhost") else None
+        return Path(url2pathname(parts.path)) if parts.netloc in ("", "localhost") else None
     return Path(place) if place.startswith("/") else None
 
 
@@ -58,7 +58,8 @@ def open_transaction(database: Path) -> Iterator[sqlite3.Connection]:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # of some errors, a full disk among them, sqlite rolls back on its own
+                    connection.execute("ROLLBACK")
                 raise
     except sqlite3.Error as error:
         raise _unanswered(database, error) from error
