@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -63,6 +64,7 @@ def normal(files: dict[str, bytes], where: str, model: Mapping[str, Any] | None 
             raise UserError("the file is too large", where=f"{where}: {name}", why=f"limit {LIMIT >> 20} MiB")
     if "tokenizer.json" not in files:
         return {"tokenizer.json": from_vocabulary(files, where, model or {}), **files}
+    files["tokenizer.json"] = files["tokenizer.json"].removeprefix(BOM_UTF8)  # which the library cannot read
     pipeline = native.parse(files["tokenizer.json"], f"{where}: tokenizer.json")
     tokenizer_limits.check(pipeline, f"{where}: tokenizer.json")
     tokenizer_probe.require_harmless(pipeline, f"{where}: tokenizer.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -83,6 +84,7 @@ def byte_pairs(files: Mapping[str, bytes], where: str) -> tuple[dict[str, int], 
     vocabulary = parse(files["vocab.json"], f"{where}: vocab.json")
     if not vocabulary or not all(isinstance(i, int) and not isinstance(i, bool) for i in vocabulary.values()):
         raise UserError("the file does not map tokens to ids", where=f"{where}: vocab.json")
+    _check_own_ids(vocabulary, f"{where}: vocab.json")
     merges: list[tuple[str, str]] = []
     for line in _text(files["merges.txt"], f"{where}: merges.txt").split("\n"):
         line = line.removesuffix("\r")
@@ -96,6 +98,21 @@ def byte_pairs(files: Mapping[str, bytes], where: str) -> tuple[dict[str, int], 
     return vocabulary, merges
 
 
+def _check_own_ids(vocabulary: Mapping[str, int], where: str) -> None:
+    """Raise UserError for an id that no table of embeddings could have, and for one of several tokens."""
+    owners: dict[int, str] = {}
+    for token, number in vocabulary.items():
+        if not 0 <= number < tokenizer_limits.MOST_TOKENS:
+            why = f"allowed: 0 to {tokenizer_limits.MOST_TOKENS - 1:,}"
+            raise UserError(
+                f"token '{printable(token, 40)}' has the id {printable(f'{number:,}', 40)}", where=where, why=why
+            )
+        if number in owners:
+            both = f"'{printable(owners[number], 40)}' and '{printable(token, 40)}'"
+            raise UserError(f"tokens {both} have the same id {number:,}", where=where)
+        owners[number] = token
+
+
 def charsmap(normalizer: Any) -> bytes | None:
     """SentencePiece's table of replacements in a normalizer, the first where there are several."""
     for step in tokenizer_limits.steps(normalizer):
@@ -105,7 +122,8 @@ def charsmap(normalizer: Any) -> bytes | None:
 
 
 def _text(data: bytes, where: str) -> str:
+    """Without the byte order mark that some editors write: it would be a part of the first token."""
     try:
-        return data.decode("utf-8")
+        return data.removeprefix(BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError("this is not UTF-8 text", where=where, why=f"byte {error.start:,}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
@@ -17,6 +17,7 @@ from compress.errors import UserError, did_you_mean
 
 KINDS = ("wordpiece", "bpe", "unigram")
 ALPHABET = 1000  # characters, ideographs apart, that get a token of their own; rarer ones become [UNK]
+SCORE_UNITS = 100_000  # a score of a Unigram vocabulary, the logarithm of a probability, is a multiple of 1 / this
 LINE = 10_000  # characters of a text given to a trainer at once
 _SPECIALS = [names[0] for names in SPECIAL_TOKENS.values()]
 _SMALLEST = {"wordpiece": 32, "bpe": 256 + len(_SPECIALS) + 1, "unigram": 32}
@@ -161,12 +162,32 @@ def _unigram(lines: Sequence[str], size: int, lowercase: bool, min_frequency: in
     made.train_from_iterator(lines, trainer, length=len(lines))
     learnt = json.loads(made.to_str())["model"]["vocab"]
     count = len(_SPECIALS)
-    # The trainer lists pieces by scores that differ in the last digits from run to run: sort them by themselves.
-    pieces = sorted((piece, score) for piece, score in learnt[count:])
+    # A piece may be the text of a special token, which has an id already and must keep it.
+    pieces = repeatable({piece: score for piece, score in learnt[count:] if piece not in _SPECIALS})
     made.model = models.Unigram([(name, 0.0) for name in _SPECIALS] + pieces, unk_id=1)
     made.decoder = decoders.Metaspace()
     finish(made)
     return made
+
+
+def repeatable(learnt: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Piece → score of the library's Unigram trainer, as every training on the same texts gives them, sorted.
+
+    From run to run it lists the pieces in another order, their scores differ in the last digits, and the characters
+    that it did not learn (lowest score, 0.0001 more for each) share those scores in the order of a hash table.
+    """
+    units = {piece: round(score * SCORE_UNITS) for piece, score in learnt.items()}
+    by_score: dict[int, list[str]] = {}
+    for piece, unit in units.items():
+        if len(piece) == 1:
+            by_score.setdefault(unit, []).append(piece)
+    unlearnt: list[str] = []
+    at = min(units.values(), default=0)
+    while near := [piece for unit in (at - 1, at, at + 1) for piece in by_score.get(unit, ())]:
+        unlearnt += near
+        at += SCORE_UNITS // 10_000
+    units |= zip(sorted(unlearnt), sorted((units[piece] for piece in unlearnt), reverse=True), strict=True)
+    return sorted((piece, unit / SCORE_UNITS) for piece, unit in units.items())
 
 
 def _folding(lowercase: bool) -> normalizers.Normalizer:
