@@ -1,7 +1,7 @@
 """Pearson's and Spearman's correlation of scores with gold scores, ties included, with bootstrap intervals.
 
-Spearman's is Pearson's of the mid-ranks (Spearman 1904; Kendall 1945 for ties). A side whose values are all equal has
-no correlation: that is raised as `UndefinedCorrelationError`, never returned as NaN.
+Spearman's is Pearson's of the mid-ranks (Spearman 1904; Kendall 1945 for ties). A side whose values are all equal, as
+those of one row are, has no correlation: that is raised as `UndefinedCorrelationError`, never returned as NaN.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Weighted = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 class UndefinedCorrelationError(ValueError):
-    """There is no correlation with a side that does not vary; the message names the side."""
+    """There is no correlation of fewer than two rows, nor with a side that does not vary; the message says which."""
 
 
 def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Linear correlation of two (N,) arrays, -1 to 1.
 
-    Raises ValueError when the shapes differ, N < 2 or a value is not finite, UndefinedCorrelationError when one is
+    Raises ValueError when the shapes differ or a value is not finite, UndefinedCorrelationError when N < 2 or one is
     constant.
     """
     return float(pearson_of_draws(gold, predicted)(np.ones((1, len(np.asarray(gold)))))[0])
@@ -107,7 +107,7 @@ def _checked(gold: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[np.float64]
     if x.shape != y.shape or x.ndim != 1:
         raise ValueError(f"gold has shape {x.shape} and predictions {y.shape}; both must be (rows,)")
     if len(x) < 2:
-        raise ValueError(f"a correlation needs two rows, and there are {len(x)}")
+        raise UndefinedCorrelationError(f"a correlation needs two rows, and there are {len(x)}")
     for name, values in (("gold scores", x), ("predictions", y)):
         if not np.isfinite(values).all():
             raise ValueError(f"{name} hold values that are not finite")

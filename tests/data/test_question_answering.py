@@ -11,8 +11,12 @@ import pytest
 
 from compress.contracts import NoiseSpec
 from compress.data.batches.ragged import Ragged
+from compress.data.reading.columns import RequestedColumns
+from compress.data.reading.frame import Frame
 from compress.data.reading.sources import open_table
+from compress.data.tables.answer_spans import Reply, Span
 from compress.data.tables.table import UNLABELLED
+from compress.data.tasks import question_answering as qa
 from compress.data.tasks import task_of
 from compress.data.text.noise import add_typos_to_rows
 from compress.data.text.tokenizer import Tokenizer
@@ -275,3 +279,50 @@ def test_answers_for_people_and_for_machines(tokenizer):
     assert len(told["n_best"]) == 5
     with pytest.raises(UserError, match="a model for question-answering needs a question and a context"):
         task.encode_texts(tokenizer, questions, max_length=100)
+
+
+def test_models_are_compared_by_the_answers_that_are_scored(folder, tokenizer):
+    """Where the data has questions without an answer, "no answer" is a reply in both."""
+    rows = [*GOOD, ask("Why?", None)]
+    table = open_table(str(folder(train=rows, validation=GOOD, test=GOOD)))
+    train = table.split("train")
+    examples = task_of(table.task).encode(tokenizer, train, max_length=100)
+    answers, refuses = sure(examples), sure(examples)
+    answers[examples.offsets[3]] = 0.0
+    refuses[examples.offsets[3]] = 30.0
+
+    def agreement(**settings) -> float:
+        found = task_of(table.task, settings).compare(answers, refuses, table.label_names, examples, train)
+        return float(found.figures["agreement"](np.ones((1, 4)))[0])
+
+    assert agreement(no_answer=False) == 1.0
+    assert agreement(no_answer=True, no_answer_threshold=-1.0) == 1.0, "then both refuse"
+    assert agreement(no_answer=True, no_answer_threshold=1.0) == 0.75
+    assert agreement(no_answer_threshold=1.0) == 0.75
+
+
+def test_one_row_of_each_sort_can_be_scored(folder, tokenizer):
+    table = open_table(str(folder(train=[*GOOD, ask("Why?", None)], validation=GOOD, test=GOOD)))
+    task, train = task_of(table.task), table.split("train")
+    for row, floor in ((0, {}), (3, {"no_answer_baseline": 1.0})):
+        one = train.take(np.array([row]))
+        examples = task.encode(tokenizer, one, max_length=100)
+        scored = task.score(sure(examples), table.label_names, examples, one)
+        assert scored.value("exact_match") == 1.0
+        assert scored.baselines == floor
+        assert len(task.groups(one, table.label_names)) == (row == 0), "by length alone, where there is an answer"
+
+
+def test_an_answer_of_control_characters_stays_on_its_line():
+    reply = Reply(Span("two\nlines\x1b[31m", 3, 17, 1.0, 0.5), ())
+    assert qa.Answer(reply).line("q\t?") == "two\\nlines\\x1b[31m\t0.5000\tq\\t?"
+    assert qa.Answer(Reply(Span("", 0, 0, 1.0, 1.0), ())).line("?") == "(no answer)\t1.0000\t?"
+
+
+def test_questions_claim_a_table_only_with_offsets():
+    columns = {"question": ["Who?"], "context": [CONTEXT], "answers": [{"text": ["Rollo"], "answer_start": [0]}]}
+    task = qa.Task()
+    assert task.claims(Frame(columns, 1), RequestedColumns()) == 5
+    assert task.claims(Frame(columns | {"answers": ["Rollo"]}, 1), RequestedColumns()) == 0
+    assert task.claims(Frame(columns | {"answers": ["Rollo"], "answer_start": [0]}, 1), RequestedColumns()) == 5
+    assert task.claims(Frame(columns, 1), RequestedColumns(text="gone", label="nowhere")) == 0

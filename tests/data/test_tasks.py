@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from compress.data.batches.examples import join
+from compress.data.batches.examples import Examples, join
+from compress.data.batches.ragged import Ragged
 from compress.data.reading.sources import open_table
-from compress.data.tables.table import UNLABELLED
+from compress.data.tables.table import UNLABELLED, Rows
 from compress.data.task import ERRORS, Task
 from compress.data.tasks import kinds, task_of
 from compress.data.text.tokenizer import Tokenizer
@@ -53,6 +57,22 @@ def test_a_metric_of_two_labels_does_not_judge_three():
     assert task.choose_metrics(["no", "yes"])[0] == "f1_binary"
     with pytest.raises(UserError, match=r"classification with 3 labels has no metric 'f1_binary'; known: accuracy"):
         task.choose_metrics(["no", "perhaps", "yes"])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind not in ("embedding", "question-answering")])
+def test_an_output_that_is_no_number_is_not_scored(kind):
+    """The largest of NaNs is the first class: it would count as an answer."""
+    names = {"regression": ["score"], "token-classification": ["O", "B-x"]}.get(kind, ["no", "yes"])
+    labels = {
+        "regression": np.zeros(2, np.float32),
+        "multi-label": np.zeros((2, 2), np.float32),
+        "token-classification": Ragged(np.zeros(2, np.int64), np.arange(3)),
+    }.get(kind, np.zeros(2, np.int64))
+    rows = Rows({"text": pa.chunked_array([["a", "b"]])}, labels, np.arange(1, 3))
+    logits = np.zeros((2, len(names)), np.float32)
+    logits[1] = np.nan
+    with pytest.raises(UserError, match=r"^row 2: the model's output contains NaN or infinity; check its weights$"):
+        task_of(kind).score(logits, names, cast(Examples, None), rows)
 
 
 def test_unknown_kind():

@@ -154,6 +154,7 @@ class Task(task.Task):
 
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, C) logits, or those of all chunks, beside the class numbers."""
+        check_outputs(logits, len(label_names))
         return self._score(self.pool_chunks(logits, examples), label_names, rows)
 
     def _score(self, logits: np.ndarray, label_names: Sequence[str], rows: Rows) -> ScoredAnswers:

@@ -99,6 +99,7 @@ class Task(task.Task):
 
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, C) logits beside the labels that apply. accuracy: the share of rows with exactly the right labels."""
+        check_outputs(logits, len(label_names))
         return self._score(logits, rows)
 
     def _score(self, logits: np.ndarray, rows: Rows) -> ScoredAnswers:

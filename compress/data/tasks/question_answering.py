@@ -238,9 +238,12 @@ class Task(task.Task):
         """(T, 2) logits beside the gold answers, by the rules of their script (`evaluation.quality.answers`)."""
         assert isinstance(rows.labels, Ragged)
         contexts = rows.columns["context"].to_pylist()
-        unanswered = rows.labels.lengths == 0
-        allowed = bool(unanswered.any()) if self.no_answer is None else self.no_answer
-        return self._score([r.chosen.text for r in self._replies(logits, examples, contexts, allowed)], rows)
+        replies = self._replies(logits, examples, contexts, self._may_refuse(rows.labels))
+        return self._score([reply.chosen.text for reply in replies], rows)
+
+    def _may_refuse(self, labels: Ragged) -> bool:
+        """Whether "no answer" is a reply to these questions."""
+        return bool((labels.lengths == 0).any()) if self.no_answer is None else self.no_answer
 
     def answer_by_baseline(
         self, train: Rows, rows: Rows, label_names: Sequence[str]
@@ -264,8 +267,9 @@ class Task(task.Task):
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
     ) -> Fidelity:
         """The share of questions with the same answer, and the mean KL divergence of starts and ends, in nats."""
-        contexts = rows.columns["context"].to_pylist()
-        mine, other = (self._replies(side, examples, contexts, bool(self.no_answer)) for side in (ours, theirs))
+        assert isinstance(rows.labels, Ragged)
+        contexts, allowed = rows.columns["context"].to_pylist(), self._may_refuse(rows.labels)
+        mine, other = (self._replies(side, examples, contexts, allowed) for side in (ours, theirs))
         same = [a.chosen.text == b.chosen.text for a, b in zip(mine, other, strict=True)]
         bounds = zip(examples.offsets[:-1].tolist(), examples.offsets[1:].tolist(), strict=True)
         kl = np.mean([divergence(ours[a:b].T, theirs[a:b].T).mean() for a, b in bounds])

@@ -77,9 +77,10 @@ class Task(task.Task):
         return np.isnan(labels)
 
     def first_guess(self, labels: LabelArray) -> np.ndarray | None:
-        """The mean score."""
+        """The mean score; None where no row has one."""
         assert isinstance(labels, np.ndarray)
-        return np.nanmean(labels, keepdims=True)
+        known = labels[~np.isnan(labels)]
+        return known.mean(keepdims=True) if len(known) else None
 
     def encode_texts(
         self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
@@ -102,6 +103,7 @@ class Task(task.Task):
 
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(N, 1) outputs beside the scores. A correlation with a side that does not vary is undefined."""
+        check_outputs(logits, 1, NAME)
         return self._score(logits[:, 0], rows)
 
     def _score(self, answers: np.ndarray, rows: Rows) -> ScoredAnswers:
@@ -127,7 +129,7 @@ class Task(task.Task):
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
     ) -> Fidelity:
         """The correlation of the two models' scores, and their mean squared difference."""
-        apart = {"mean_squared_difference": float(np.square(ours[:, 0] - theirs[:, 0]).mean())}
+        apart = {"mean_squared_difference": float(np.square(np.subtract(ours, theirs, dtype=np.float64)[:, 0]).mean())}
         try:
             return Fidelity(len(ours), {"correlation": pearson_of_draws(theirs[:, 0], ours[:, 0])}, apart)
         except UndefinedCorrelationError:

@@ -181,6 +181,7 @@ class Task(task.Task):
     def score(self, logits: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows) -> ScoredAnswers:
         """(T, C) logits beside the tags, resampled by sentence. A word without a piece counts as O, or as wrong."""
         assert isinstance(rows.labels, Ragged)
+        check_outputs(logits, len(label_names))
         gold, names = rows.labels, list(label_names)
         tags, _, _ = _by_word(logits, examples, gold.lengths)
         return self._score(tags, gold, names)
