@@ -38,6 +38,7 @@ class Keeper:
         """How many steps fit into the time limit, by what was timed when the run began."""
         self._last: tuple[Path, tuple[int, int]] | None = None
         self._misses = 0
+        self._missed_step: int | None = None
         self._unsaved_best: dict[str, Tensor] | None = None
 
     @property
@@ -70,7 +71,7 @@ class Keeper:
     def save(self) -> bool:
         """Write a checkpoint unless this moment is saved already; False when the disk refused.
 
-        Raises UserError (resources) when it refused too often in a row, and (data) for weights that are not finite.
+        Raises UserError (resources) when it refused too often in a row, and at once for what is not the disk's fault.
         """
         if self._last is not None and self._last[1] == self._moment():
             return True
@@ -152,7 +153,8 @@ class Keeper:
         except UserError as error:
             if not _from_the_disk(error):
                 raise
-            self._misses += 1
+            if self.state.step != self._missed_step:  # of a step, the best weights and the checkpoint are one attempt
+                self._missed_step, self._misses = self.state.step, self._misses + 1
             if self._misses >= _MISSES:
                 do = f"{error.do or 'free some space'}, then use --resume" if self._last else error.do
                 why = f"{error.why or error.what}; {self._misses} checkpoints in a row failed"
@@ -199,13 +201,18 @@ def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]
     """`name old → new` of every entry that is not equal on both sides."""
     names = [*before, *(name for name in now if name not in before)]
     return [
-        f"{name} {_short(before.get(name))} → {_short(now.get(name))}"
+        f"{name} {_short(before.get(name), now.get(name))} → {_short(now.get(name), before.get(name))}"
         for name in names
         if before.get(name) != now.get(name)
     ]
 
 
-def _short(value: str | None) -> str:
+def _short(value: str | None, other: str | None) -> str:
+    """Of a long value the beginning, or where it begins to differ from the other one."""
     if value is None:
         return "(none)"
-    return value if len(value) <= 40 else f"{value[:16]}…"
+    if len(value) <= 40:
+        return value
+    common = next((i for i, (a, b) in enumerate(zip(value, other or "")) if a != b), 0)
+    start = 0 if common < 16 else common - 8
+    return f"{'…' if start else ''}{value[start : start + 16]}…"

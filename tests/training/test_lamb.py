@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from compress.contracts import TrainingPlan
+from compress.training.lamb import Lamb
 from compress.training.optimizer import Optimizer
 
 PLAN = TrainingPlan(
@@ -88,3 +89,49 @@ def test_clipping_divides_the_gradients() -> None:
     state = optimizer.state()
     assert float(norm) > 1
     assert float(state["weight.exp_avg"].norm()) < 0.1 * 1e-3
+
+
+def stepped(weight: list[float], gradient: list[float], **changes: float) -> list[float]:
+    parameter = nn.Parameter(torch.tensor(weight))
+    parameter.grad = torch.tensor(gradient)
+    Lamb([{"params": [parameter], **changes}], lr=0.1, betas=(0.9, 0.99), eps=0.0 if any(gradient) else 1e-6).step()
+    return parameter.tolist()
+
+
+def test_the_step_is_as_long_as_the_weights_whatever_the_gradient() -> None:
+    """The first update is the gradient's sign; it is scaled to the norm of the weights, 5, times the rate."""
+    for size in (1e-12, 1.0, 1e12):
+        assert stepped([3.0, 4.0], [size, size]) == pytest.approx([3 - 0.5 / 2**0.5, 4 - 0.5 / 2**0.5])
+    assert stepped([3.0, 4.0], [1.0, -1.0], adapt=False) == pytest.approx([2.9, 4.1])
+
+
+def test_weights_or_gradients_of_zero_leave_no_ratio() -> None:
+    assert stepped([0.0, 0.0], [1.0, 1.0]) == pytest.approx([-0.1, -0.1])
+    assert stepped([3.0, 4.0], [0.0, 0.0]) == [3.0, 4.0]
+    assert stepped([3.0, 4.0], [0.0, 0.0], weight_decay=0.5) == pytest.approx([2.7, 3.6])
+
+
+def test_a_parameter_without_a_gradient_stays_and_has_no_state() -> None:
+    first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = Lamb([{"params": [first, second]}], lr=0.1, betas=(0.9, 0.99), eps=1e-6)
+    first.grad = torch.ones(2)
+    optimizer.step()
+    assert second.tolist() == [1.0, 1.0]
+    assert first in optimizer.state
+    assert second not in optimizer.state
+
+
+def test_scaled_gradients_are_divided_and_a_found_infinity_undoes_the_step() -> None:
+    plain, scaled = nn.Parameter(torch.tensor([3.0, 4.0])), nn.Parameter(torch.tensor([3.0, 4.0]))
+    for parameter, scale in ((plain, None), (scaled, torch.tensor(1024.0))):
+        optimizer = Lamb([{"params": [parameter]}], lr=0.1, betas=(0.9, 0.99), eps=1e-3)
+        optimizer.grad_scale = scale
+        parameter.grad = torch.tensor([0.5, 2.0]) * (1.0 if scale is None else scale)
+        optimizer.step()
+    assert torch.equal(plain, scaled)
+    before = scaled.tolist()
+    optimizer.found_inf = torch.tensor(1.0)
+    scaled.grad = torch.tensor([float("inf"), float("nan")])
+    optimizer.step()
+    assert scaled.tolist() == before
+    assert float(optimizer.state[scaled]["step"]) == 1
