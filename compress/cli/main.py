@@ -209,6 +209,8 @@ def _told(error: BaseException, state: State) -> tuple[str, int]:
         return f"error: {exhausted.line()}", exhausted.code
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"error: {long_path_error(str(error.filename or '')).line()}", ExitCode.INPUT
+    if isinstance(error, PermissionError) and error.filename:
+        return printable(f"error: {error.filename}: permission denied"), ExitCode.INPUT
     what = printable(f"{type(error).__name__}: {error}", 300)
     do = "please report it" if state.debug else f"{_keep(error)}; please report it"
     return f"error: internal error: {what}; {do}", ExitCode.BUG

@@ -130,8 +130,7 @@ def _check_place(path: Path) -> None:
             raise weights.refuse_pickle(path)
         raise UserError("expected a model folder, found a file", where=str(path), do=f"give the folder: {path.parent}")
     if not path.is_dir():
-        siblings = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
-        near = nearest(path.name, siblings)
+        near = nearest(path.name, _list_folders(path.parent))
         do = f"did you mean '{path.parent / near}'?" if near else None
         raise UserError("no such model folder", where=str(path), why=f"looked in {Path.cwd()}", do=do)
     if not (path / CONFIG).is_file():
@@ -140,6 +139,14 @@ def _check_place(path: Path) -> None:
         if (path / OLD_CONFIG).is_file():
             do = f"rename {OLD_CONFIG} to {CONFIG}"
         raise UserError(f"no {CONFIG}: not a model folder", where=str(path), do=do)
+
+
+def _list_folders(path: Path) -> list[str]:
+    """Their names; none of a folder that is not there, or that may not be listed."""
+    try:
+        return [entry.name for entry in path.iterdir() if entry.is_dir()]
+    except OSError:
+        return []
 
 
 def _tokens(files: Mapping[str, bytes], description: Description, path: Path) -> dict[str, int] | None:

@@ -203,6 +203,7 @@ LEAVE = [
     (raised_from(UserError("no GPU", code=ExitCode.ENVIRONMENT), MemoryError()), 6, "error: no GPU"),
     (OSError(errno.ENAMETOOLONG, "File name too long", "/a/" + "b" * 300), 2, f"error: /a/{'b' * 56}…: the path is too "
      "long: 303 bytes, one name of 300; use at most 255 bytes for each name and 4,095 for the whole path"),
+    (PermissionError(errno.EACCES, "Permission denied", "/root/a\nb"), 2, "error: /root/a\\nb: permission denied"),
     (BrokenPipeError(errno.EPIPE, "Broken pipe"), 0, ""),
 ]  # fmt: skip
 

@@ -60,7 +60,10 @@ def make_missing_error(path: Path) -> UserError:
     where = f"looked in {parent.resolve()}"
     if not parent.is_dir():
         return UserError(f"no such file or folder: '{path}'", why=f"{parent.resolve()} does not exist either")
-    names = sorted(entry.name for entry in parent.iterdir() if not entry.name.startswith("."))
+    try:
+        names = sorted(entry.name for entry in parent.iterdir() if not entry.name.startswith("."))
+    except OSError:  # a folder that may be entered and not listed: there is nothing to suggest
+        return UserError(f"no such file or folder: '{path}'", why=where)
     near = nearest(path.name, names)
     if near is not None:
         do = f"did you mean '{parent / near}'?"
