@@ -26,6 +26,11 @@ def probability(name: str, value: object, where: str = "encoder") -> None:
         raise UserError(f"{name} is {value!r}", where=f"{where}.{name}", why="it must be at least 0 and below 1")
 
 
+def flag(name: str, value: object, where: str = "encoder") -> None:
+    if not isinstance(value, bool):
+        raise UserError(f"{name} must be true or false, not {value!r}", where=f"{where}.{name}")
+
+
 def epsilon(name: str, value: object, where: str = "encoder") -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
         raise UserError(f"{name} is {value!r}", where=f"{where}.{name}", why="it must be above 0 and below 1")

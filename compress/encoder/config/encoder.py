@@ -324,8 +324,7 @@ def _check_choices(config: EncoderConfig) -> None:
     checks.epsilon("norm_eps", config.norm_eps)
     checks.epsilon("initializer_range", config.initializer_range)
     for name in ("pooler", "project_first", "first_norm", "bias", "linear_bias", "gated", "global_projections"):
-        if not isinstance(value := getattr(config, name), bool):
-            raise UserError(f"{name} must be true or false, not {value!r}", where=f"encoder.{name}")
+        checks.flag(name, getattr(config, name))
 
 
 __all__ = [

@@ -57,6 +57,11 @@ class DenseShape:
     bias: bool = True
     tanh: bool = False
 
+    def __post_init__(self) -> None:
+        checks.positive("width", self.width, where="head.denses")
+        for name in ("bias", "tanh"):
+            checks.flag(name, getattr(self, name), "head.denses")
+
 
 @dataclass(frozen=True)
 class HeadConfig:
@@ -193,5 +198,13 @@ class HeadConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> HeadConfig:
         """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
         checks.check_keys(cls, values, "head")
-        denses = tuple(DenseShape(**dense) for dense in values.get("denses", ()))
-        return cls(**{**values, "denses": denses})
+        return cls(**{**values, "denses": _read_denses(values.get("denses", ()))})
+
+
+def _read_denses(rows: Any) -> tuple[DenseShape, ...]:
+    where = "head.denses"
+    if not checks.is_list(rows) or not all(isinstance(row, Mapping) for row in rows):
+        raise UserError("denses must be a list of objects", where=where)
+    for row in rows:
+        checks.check_keys(DenseShape, row, where)
+    return tuple(DenseShape(**row) for row in rows)

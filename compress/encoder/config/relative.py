@@ -30,8 +30,7 @@ class RelativeBias:
         where = "encoder.relative_bias"
         checks.integer("buckets", self.buckets, least=4, most=65_536, where=where)
         checks.integer("max_distance", self.max_distance, least=self.buckets // 4 + 1, most=1_048_576, where=where)
-        if not isinstance(self.shared, bool):
-            raise UserError(f"shared must be true or false, not {self.shared!r}", where=f"{where}.shared")
+        checks.flag("shared", self.shared, where)
         if self.buckets % 4:
             raise UserError(f"buckets is {self.buckets}", where=f"{where}.buckets", why="it must be a multiple of 4")
 
@@ -67,8 +66,7 @@ class Disentangled:
         if self.max_distance is not None:
             checks.integer("max_distance", self.max_distance, least=self.span // 2 + 2, most=1_048_576, where=where)
         for name in ("content_to_position", "position_to_content", "norm"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise UserError(f"{name} must be true or false, not {value!r}", where=f"{where}.{name}")
+            checks.flag(name, getattr(self, name), where)
         if not self.terms:
             raise UserError("neither content_to_position nor position_to_content is true", where=where)
 
