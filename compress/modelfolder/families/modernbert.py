@@ -202,9 +202,10 @@ def _base(fields: Fields, kind: str) -> float:
     fields.refuse("rope_scaling", (), "only default rotary positions are supported")
     told: Any = fields.values.get("rope_parameters")
     if told is None:
-        old = OLD_BASES[kind] if fields.values.get(OLD_BASES[kind]) is not None else OLD_BASES[GLOBAL]
-        default = BASES[kind if OLD_BASES[LOCAL] not in fields.values else GLOBAL]
-        return fields.number(old, least=1.0001, below=1e30, default=default)
+        # A local θ that is null is the global one (transformers 4); one that is absent has a default of its own.
+        same = OLD_BASES[LOCAL] in fields.values and fields.values[OLD_BASES[LOCAL]] is None
+        at = GLOBAL if same else kind
+        return fields.number(OLD_BASES[at], least=1.0001, below=1e30, default=BASES[at])
     row = told.get(kind) if isinstance(told, dict) else None
     if row is None and isinstance(told, dict):
         row = {}
