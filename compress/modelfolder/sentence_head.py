@@ -109,9 +109,11 @@ def head_files(model: Model, meta: FolderMeta, given: Mapping[str, bytes]) -> di
     ]
     if MODULES not in given:
         made = tuple(Dense(d["weight"], d.get("bias"), s.tanh) for d, s in zip(denses, shapes.denses, strict=True))
-        lowercase = bool(meta.task_settings.get("lowercase"))
-        parts = SentenceParts(NAMES[shapes.pooling], made, shapes.normalize, meta.max_length, lowercase)
-        return part_files(parts, model.config.hidden) | _prompt_file(meta.task_settings) | dict(given)
+        settings = meta.task_settings
+        lowercase, pools_prompt = bool(settings.get("lowercase")), not settings.get("unpooled_prompts")
+        pooling = NAMES[shapes.pooling]
+        parts = SentenceParts(pooling, made, shapes.normalize, meta.max_length, lowercase, pools_prompt=pools_prompt)
+        return part_files(parts, model.config.hidden) | _prompt_file(settings) | dict(given)
     files = dict(given)
     modules = parse_modules(decode(given[MODULES], MODULES), MODULES)
     for path, tensors in zip(_dense_folders(modules), denses, strict=True):

@@ -203,7 +203,8 @@ def part_files(parts: SentenceParts, hidden: int) -> dict[str, bytes]:
         {"idx": i, "name": str(i), "path": f"{i}_{name}", "type": f"{TYPES}{name}"} for i, name in enumerate(names, 1)
     ]
     modes = {mode: name == parts.pooling for name, mode in _MODES.items()}
-    files = {MODULES: _json(listed), f"1_Pooling/{_CONFIG}": _json({WIDTH: hidden, **modes})}
+    whole = {} if parts.pools_prompt else {"include_prompt": False}
+    files = {MODULES: _json(listed), f"1_Pooling/{_CONFIG}": _json({WIDTH: hidden, **modes, **whole})}
     for number, dense in enumerate(parts.denses, 2):
         activation = next(name for name, tanh in _ACTIVATIONS.items() if tanh == dense.tanh)
         out, given = map(int, dense.weight.shape)
