@@ -58,7 +58,7 @@ class Quantizer(Static):
 
     def forward(self, x: Tensor, of: Tensor | None = None) -> Tensor:
         """See `Base.forward`. In training the range takes x up first."""
-        if self.training and not self.still and torch.is_grad_enabled():
+        if self.training and not self.still and torch.is_grad_enabled() and x.numel():
             self._follow(x.detach())
             self.settle(*self.average.tolist())
         return super().forward(x, of)
