@@ -36,6 +36,7 @@ def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def standardize(logits: Tensor) -> Tensor:
-    """(.., C) logits, each row less its mean and by its own standard deviation."""
+    """(.., C) logits, each row less its mean and by its own standard deviation, of at least 1e-6."""
     centred = logits - logits.mean(-1, keepdim=True)
-    return centred / centred.square().mean(-1, keepdim=True).sqrt().clamp_min(1e-6)
+    # The bound stands before the root, whose gradient at 0 is infinite: a head of zeros gives equal logits.
+    return centred / centred.square().mean(-1, keepdim=True).clamp_min(1e-12).sqrt()
