@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from compress.contracts import Frozen, ListOf, StageSpec
+from compress.contracts import Frozen, ListOf
 from compress.contracts.recipe import MOST
 from compress.recipe.document import is_text
 from compress.recipe.renames import as_before
@@ -328,22 +328,6 @@ class Recipe(Frozen):
         values = {name: getattr(self.data, name) for name in LATER}
         unsaid = {name for name, value in values.items() if value is None or value is False}
         return {"data": unsaid} if unsaid else {}
-
-    def stage_hash(self, index: int) -> str:
-        """sha256 of everything that can change the output of stage `index`: it, those before it, and what they read.
-
-        A teacher recipe or a model folder counts by its name here; the caller mixes in what stands behind the name.
-        """
-        done: list[StageSpec] = list(self.stages[: index + 1])
-        blocks = frozenset({"model"}).union(*(stage.needs() for stage in done))
-        blocks |= {"teachers", "combine"} - self._unsaid() if "teacher" in blocks else set()
-        return _digest(
-            [
-                HASH_VERSION,
-                self.model_dump(mode="json", include={"seed", *blocks}, exclude=self._unsaid_data()),
-                [as_before(stage.model_dump(mode="json"), stage.kind) for stage in done],
-            ]
-        )
 
     def dump_yaml(self) -> str:
         """The resolved recipe, every default spelled out; loading it gives an equal recipe."""

@@ -22,7 +22,6 @@ from compress.storage.disk import explain, fsync_folder, make_folder
 from compress.storage.faults import fault, point
 
 _HEAD, _MIDDLE, _TAIL = b'{"crc":"', b'","data":', b"}\n"
-_CRC = slice(len(_HEAD), len(_HEAD) + 8)
 _DATA = len(_HEAD) + 8 + len(_MIDDLE)
 
 _OPENED = point("journal.after_open")

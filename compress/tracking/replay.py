@@ -225,10 +225,6 @@ class Replay:
             raise errors[0]
         return len(waiting)
 
-    def end_as(self, status: str, t: int) -> None:
-        """Ends the run in the store without a record of its own (a dead process wrote none)."""
-        self._connected().set_terminated(self.run_id, status=status, end_time=t)
-
     @property
     def run_id(self) -> str:
         assert self.state.run_id is not None

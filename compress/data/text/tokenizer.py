@@ -178,21 +178,6 @@ class Tokenizer:
                 do="use the tokenizer that belongs to this model",
             )
 
-    def check_same_vocabulary(self, other: Tokenizer, ours: str = "student", theirs: str = "teacher") -> None:
-        """Raise UserError unless every id means the same token in both: their vocabulary logits would not compare."""
-        if self.vocabulary_sha == other.vocabulary_sha:
-            return
-        a, b = ({i: t for t, i in v.items()} for v in (self.vocabulary, other.vocabulary))
-        if len(a) != len(b):
-            why = f"{ours} {len(a):,} tokens, {theirs} {len(b):,}"
-        else:
-            first = min(i for i in a.keys() | b.keys() if a.get(i) != b.get(i))
-            one, two = (printable(repr(v.get(first)), 40) for v in (a, b))
-            why = f"id {first} is {one} in the {ours}, {two} in the {theirs}"
-        raise UserError(
-            f"{ours} and {theirs} have different vocabularies", why=why, do="use the same tokenizer for both"
-        )
-
     # --- encoding -------------------------------------------------------------------------------------------
 
     def encode_batch(
