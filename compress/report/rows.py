@@ -122,7 +122,7 @@ def headline(measurement: Measurement) -> str:
 
 def description(columns: Row, rows: Sequence[Row], lines: Sequence[str]) -> str:
     """A run's note in Markdown: the table, then what is to be said about it, a list entry each."""
-    return markdown(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in lines)
+    return markdown(columns, rows) + "\n\n" + "\n".join(f"- {_flat(line)}" for line in lines)
 
 
 def gain_sentence(student: str, control: str, metric: str, points: tuple[float, float, float]) -> str:
@@ -160,7 +160,7 @@ def churn_sentence(groups: Sequence[Group], reference: Reference = "reference") 
 
 def slices_table(found: Sequence[Slice], metric: str) -> tuple[Row, list[Row]]:
     """(columns, rows): the metric on each slice and, where there is a parent, the paired difference and its verdict."""
-    form = METRICS.get(metric, ("", _decimal))[1]
+    form = _form_of(metric)
     paired = any(s.difference is not None for s in found)
     columns = ("slice", "rows", title(metric)) + (("parent", "difference, points", "adjusted p", "") if paired else ())
     rows = []
@@ -186,8 +186,7 @@ def slices_sentence(found: Sequence[Slice]) -> list[str]:
     if not tested:
         return []
     failing = find_worse(found)
-    small = sum(s.value is None for s in found)
-    less = f"; {small} more with too few rows to test" if small else ""
+    less = f"; {len(found) - len(tested)} more were not tested" if len(found) > len(tested) else ""
     if not failing:
         return [f"slices: does not measurably fail more than its parent on any of {len(tested)} groups of rows{less}"]
     named = "; ".join(f"{s.by} {s.name} {interval_points(s)}" for s in failing[:3])
@@ -197,7 +196,7 @@ def slices_sentence(found: Sequence[Slice]) -> list[str]:
 
 def groups_table(found: Sequence[Slice], metric: str) -> tuple[Row, list[Row]]:
     """(columns, rows): the metric on each group of a column, and how far it is behind the best one."""
-    form = METRICS.get(metric, ("", _decimal))[1]
+    form = _form_of(metric)
     columns = ("group", "rows", title(metric), "behind the best group, points")
     rows = []
     for s, behind in zip(found, measure_gaps(found), strict=True):
@@ -244,7 +243,12 @@ def storage_sentence(values: Mapping[str, float]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+    return _flat(text).replace("\\", "\\\\").replace("|", "\\|")
+
+
+def _flat(text: str) -> str:
+    """On one line, without tags: labels and names of data are foreign text."""
+    return " ".join(text.splitlines()).replace("<", "&lt;")
 
 
 def _percent(value: float, low: float | None = None, high: float | None = None) -> str:
@@ -288,7 +292,13 @@ def title(metric: str, positive: str | None = None) -> str:
 
 def format_figure(metric: str, value: float) -> str:
     """A metric's figure as the tables show it."""
-    return METRICS.get(metric, ("", _plain(3)))[1](value)
+    return _form_of(metric)(value)
+
+
+def _form_of(metric: str) -> Form:
+    """Of a figure and its interval; a metric that is not in the list, such as that of a task of one's own, has three
+    digits."""
+    return METRICS[metric][1] if metric in METRICS else _decimal
 
 
 def in_percent(metric: str) -> bool:
@@ -305,12 +315,12 @@ def figures(
     names = sorted(METRICS, key=lambda name: name != metric)
     if metric is not None and metric not in METRICS:
         names.insert(0, metric)
-    told = [(title(n, positive), _with_interval(f"quality/{n}"), METRICS.get(n, ("", _plain(3)))[1]) for n in names]
+    told = [(title(n, positive), _with_interval(f"quality/{n}"), _form_of(n)) for n in names]
     main = names[0] if metric is None else metric
     name = f"{title(main, positive)} against {reference}"
     difference = name, _with_interval(f"vs_teacher/{main}_difference"), _points
     likeness = [(label.format(reference), keys, form) for label, keys, form in _LIKENESS]
-    form = METRICS.get(main, ("", _plain(3)))[1]
+    form = _form_of(main)
     rules = [(f"baseline: {told}", (f"{BASELINE}{name}",), form) for name, told in BASELINES.items()]
     return [
         *told,

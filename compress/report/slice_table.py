@@ -36,7 +36,7 @@ def slices_from_json(text: str | None) -> tuple[str, list[Slice]]:
             return str(content["metric"]), [Slice.from_json(one) for one in content["slices"]]
         rows = [dict(zip(content["columns"], row, strict=True)) for row in content["data"]]
         return (str(rows[0]["metric"]) if rows else ""), [_slice(row) for row in rows]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return "", []
 
 

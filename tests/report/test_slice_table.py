@@ -66,7 +66,10 @@ def test_the_form_of_version_0_1_is_read() -> None:
     assert slices_from_json(old) == ("accuracy", slices)
 
 
-@pytest.mark.parametrize("content", [None, "", "[", "[]", "3", "{}", '{"columns": ["by"], "data": [["x"]]}'])
+@pytest.mark.parametrize(
+    "content",
+    [None, "", "[", "[]", "3", "{}", '{"columns": ["by"], "data": [["x"]]}', '{"slices": [5], "metric": "f1"}'],
+)
 def test_other_content_is_no_table(content: str | None) -> None:
     assert slices_from_json(content) == ("", [])
 
