@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from compress.encoder.config import checks, encoder
 from compress.errors import UserError, nearest, printable
 
 MAX_WIDTH = 65_536  # hidden, feed-forward: far above any encoder, far below what would fill a memory
-MAX_LAYERS = 512
+MAX_LAYERS, MAX_POSITIONS = encoder.MAX_LAYERS, checks.MAX_POSITIONS
 MAX_HEADS = 1_024
 MAX_VOCABULARY = 4_000_000
-MAX_POSITIONS = 1_048_576
 MAX_SEGMENTS = 1_024
 
 

@@ -164,6 +164,9 @@ def test_hidden_must_be_divisible_by_heads() -> None:
         ({"hidden": -4}, "encoder.hidden: hidden is -4: it must be at least 1"),
         ({"hidden": 16.0}, "encoder.hidden: hidden must be an integer, not 16.0"),
         ({"max_positions": True}, "encoder.max_positions: max_positions must be an integer, not True"),
+        ({"max_positions": 10**9, "positions": "sinusoidal"}, "encoder.max_positions: max_positions is 1000000000: "
+         "it must be 1..1048576"),
+        ({"position_offset": 10**9}, "encoder.position_offset: position_offset is 1000000000: it must be 0..50"),
         ({"embedding": 0}, "encoder.embedding: embedding is 0: it must be at least 1"),
         ({"segments": -1}, "encoder.segments: segments is -1: it must be at least 0"),
         ({"pad_id": 50}, "encoder.pad_id: pad_id 50 is outside the vocabulary: allowed: 0..49"),

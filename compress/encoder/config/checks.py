@@ -8,6 +8,9 @@ from typing import Any
 
 from compress.errors import UserError, did_you_mean
 
+MAX_POSITIONS = 1_048_576
+"""Far above any encoder, far below what would fill a memory: fixed positions are computed when a model is opened."""
+
 
 def integer(name: str, value: object, *, least: int, most: int | None = None, where: str = "encoder") -> None:
     if not isinstance(value, int) or isinstance(value, bool):

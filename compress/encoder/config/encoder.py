@@ -289,12 +289,14 @@ class EncoderConfig:
 
 
 def _check_sizes(config: EncoderConfig) -> None:
-    for name in ("vocabulary", "hidden", "max_positions"):
+    for name in ("vocabulary", "hidden"):
         checks.positive(name, getattr(config, name))
+    checks.positive("max_positions", config.max_positions, most=checks.MAX_POSITIONS)
     if config.embedding is not None:
         checks.positive("embedding", config.embedding)
-    for name in ("segments", "position_offset", "pad_id"):
+    for name in ("segments", "pad_id"):
         checks.integer(name, getattr(config, name), least=0)
+    checks.integer("position_offset", config.position_offset, least=0, most=config.vocabulary)  # the padding id plus 1
     if config.pad_id >= config.vocabulary:
         raise UserError(
             f"pad_id {config.pad_id} is outside the vocabulary",

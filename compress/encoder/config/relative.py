@@ -29,7 +29,9 @@ class RelativeBias:
     def __post_init__(self) -> None:
         where = "encoder.relative_bias"
         checks.integer("buckets", self.buckets, least=4, most=65_536, where=where)
-        checks.integer("max_distance", self.max_distance, least=self.buckets // 4 + 1, most=1_048_576, where=where)
+        checks.integer(
+            "max_distance", self.max_distance, least=self.buckets // 4 + 1, most=checks.MAX_POSITIONS, where=where
+        )
         checks.flag("shared", self.shared, where)
         if self.buckets % 4:
             raise UserError(f"buckets is {self.buckets}", where=f"{where}.buckets", why="it must be a multiple of 4")
@@ -62,9 +64,13 @@ class Disentangled:
 
     def __post_init__(self) -> None:
         where = "encoder.disentangled"
-        checks.integer("span", self.span, least=1 if self.max_distance is None else 4, most=1_048_576, where=where)
+        checks.integer(
+            "span", self.span, least=1 if self.max_distance is None else 4, most=checks.MAX_POSITIONS, where=where
+        )
         if self.max_distance is not None:
-            checks.integer("max_distance", self.max_distance, least=self.span // 2 + 2, most=1_048_576, where=where)
+            checks.integer(
+                "max_distance", self.max_distance, least=self.span // 2 + 2, most=checks.MAX_POSITIONS, where=where
+            )
         for name in ("content_to_position", "position_to_content", "norm"):
             checks.flag(name, getattr(self, name), where)
         if not self.terms:
