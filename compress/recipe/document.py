@@ -68,12 +68,18 @@ class Value:
 
 
 def tree(data: Any, place: Place) -> Value:
-    """Python data as Values that all stand at `place`."""
+    """Python data as Values that all stand at `place`. Raises UserError for a string that no file could hold."""
     if isinstance(data, Mapping):
-        return Value({str(key): tree(value, place) for key, value in data.items()}, place, place)
+        return Value({_whole(str(key), place): tree(value, place) for key, value in data.items()}, place, place)
     if isinstance(data, list | tuple):
         return Value([tree(item, place) for item in data], place, place)
-    return Value(data, place, place)
+    return Value(_whole(data, place) if isinstance(data, str) else data, place, place)
+
+
+def _whole(text: str, place: Place) -> str:
+    if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+        raise UserError("a string contains NUL or a lone surrogate", where=str(place))
+    return text
 
 
 def read(path: Path, shown: str) -> Value:
@@ -224,10 +230,7 @@ class _Builder:
         return float(text)
 
     def _text(self, event: yaml.ScalarEvent) -> str:
-        text = event.value
-        if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
-            self._refuse("a string contains NUL or a lone surrogate", event)
-        return text
+        return _whole(event.value, self._place(event))
 
     def _place(self, event: yaml.Event) -> Place:
         mark = event.start_mark

@@ -175,6 +175,13 @@ def test_tree_of_plain_data_stands_at_one_place() -> None:
     assert str(value.content["a"].content[1].content["b"].place) == "--set a=…"
 
 
+@pytest.mark.parametrize("data", [{"a": ["\ud800"]}, {"\udcff": 1}, "a\0"], ids=ascii)
+def test_a_tree_holds_the_strings_that_a_file_could_hold(data: object) -> None:
+    """Such as a flag with bytes that are no UTF-8 gives: Python reads these as lone surrogates."""
+    with pytest.raises(UserError, match=r"^--set a: a string contains NUL or a lone surrogate$"):
+        tree(data, Place("--set a"))
+
+
 def test_pyyaml_can_read_what_we_dump() -> None:
     """Other tools read resolved recipes too."""
     from compress.recipe.schema import dump

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from compress.contracts import Frozen, ListOf
-from compress.errors import describe, nearest
+from compress.errors import describe, nearest, printable
 
 LAYER_RULES = ("every-other", "first", "last", "uniform")
 STARTS = ("teacher", "selection", "svd", "projection", "random")
@@ -115,7 +115,7 @@ def _check_numbers(layers: list[Any] | tuple[Any, ...]) -> None:
         raise ValueError("found an empty list; a student needs at least one layer")
     for number in layers:
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"found layer {number!r}, allowed: whole numbers from 0")
+            raise ValueError(f"found layer {printable(repr(number), 60)}, allowed: whole numbers from 0")
     for before, after in pairwise(layers):
         if after == before:
             raise ValueError(f"layer {after} is listed twice; remove one")
