@@ -63,6 +63,12 @@ class Result:
         """(columns, rows) of text: what the command prints."""
         from compress.compare import table
 
+        if "disturbance" in self._document:
+            from compress.commands.robustness import make_table
+
+            return make_table(self._document["models"], self._document["difference"])
+        if checks := self._document.get("checks"):
+            return ("", "", ""), [(one["what"], one["verdict"], one["why"]) for one in checks]
         if measured := self._document.get("models"):
             return _comparison(measured, self._document.get("reference", "reference"))
         judged = self._judged()
@@ -116,6 +122,8 @@ class Result:
         if plans := self._document.get("plans"):
             metric = ((self._document.get("certificate") or {}).get("quality") or {}).get("metric")
             return [_plan(plan, metric or "accuracy") for plan in plans if "timing" in plan]
+        if "disturbance" in self._document:  # curves, which have no figures of their own
+            return []
         found = self._document.get("models") or self._document.get("rows") or ()
         return [
             Row(one["name"], one["values"], one["context"], one.get("facts") or {"role": one.get("role", "")})

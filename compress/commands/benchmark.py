@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from compress.console import Console
 from compress.contracts import Measurement, RunOptions
 from compress.data.tables.random_rows import draw_mixed_rows
-from compress.measure.labelled import model_label, print_measured
+from compress.measure.labelled import print_measured
 from compress.measure.models import CostPlan, MeasuredModel, Subject, cost_ratios, measure_cost
-from compress.modelfolder.resolve import resolve
+from compress.modelfolder.resolve import label_models, resolve
 from compress.predict.fastest import fastest_for_shape, get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.stages.shared.timing import choose_length
@@ -25,6 +25,7 @@ def benchmark(
     """
     console = Console(quiet=options.quiet, json=options.json)
     folders = [resolve(m) for m in models]
+    labels = label_models(folders)
     precision = "bf16" if options.precision == "bf16" else "fp32"
     predictors = [
         Predictor(f, device=options.device, precision=precision, runtime=get_requested_runtime(options))
@@ -32,17 +33,16 @@ def benchmark(
     ]
     length = choose_length(zip(models, (p.max_length for p in predictors), strict=True), length)
     if options.runtime == "auto":
-        predictors = [fastest_for_shape(p, model_label(p.folder), batch, length, console) for p in predictors]
-    console.note(f"timing {', '.join(model_label(f) for f in folders)}, {length} tokens")
+        named = zip(predictors, labels, strict=True)
+        predictors = [fastest_for_shape(p, label, batch, length, console) for p, label in named]
+    console.note(f"timing {', '.join(labels)}, {length} tokens")
     samples = [draw_mixed_rows(p.config.vocabulary, length) for p in predictors]
     plan = CostPlan(batch=batch, length=length, repeats=repeats)
     costs = measure_cost(predictors, samples, plan, console.slow_progress)
     measured = []
-    for i, (folder, cost) in enumerate(zip(folders, costs, strict=True)):
+    for i, (folder, label, cost) in enumerate(zip(folders, labels, costs, strict=True)):
         values = {**cost.measurement.values, **(cost_ratios(cost, costs[0]) if i else {})}
         role = "student" if i else "teacher"
-        measured.append(
-            MeasuredModel(Subject(model_label(folder), folder, role), Measurement(values, cost.measurement.context))
-        )
+        measured.append(MeasuredModel(Subject(label, folder, role), Measurement(values, cost.measurement.context)))
     print_measured(console, measured)
     return measured

@@ -14,10 +14,10 @@ from compress.data.batches.randomness import stream
 from compress.data.tables.table import Rows, Table
 from compress.data.text.noise import add_typos_to_rows
 from compress.errors import ExitCode, UserError, did_you_mean, printable
-from compress.measure.labelled import model_label, open_labelled
+from compress.measure.labelled import open_labelled
 from compress.measure.models import Subject, require_same_labels
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.resolve import resolve
+from compress.modelfolder.resolve import label_models, resolve
 from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.report.plots import line_chart
@@ -128,7 +128,8 @@ def tell(
 ) -> None:
     """Print the curves, and leave them in the folder as JSON and as a plot, and as an MLflow run."""
     count = len(table.split(split))
-    heads, rows = _table(curves, apart)
+    models, compared = [c.as_json() for c in curves], None if apart is None else apart.as_json()
+    heads, rows = make_table(models, compared)
     console.table("", heads, rows)
     lines = [
         f"{curves[0].metric} on {count:,} rows of {table.display_name}/{split}; intervals are 95 %",
@@ -145,8 +146,8 @@ def tell(
         "dataset": f"{table.display_name}/{split}",
         "dataset_digest": table.measured_fingerprint,
         "rows": count,
-        "models": [c.as_json() for c in curves],
-        "difference": None if apart is None else apart.as_json(),
+        "models": models,
+        "difference": compared,
     }
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_json(folder / "robustness.json", data)
@@ -211,22 +212,25 @@ def free_folder(output: Path | None, name: str, disturbance: str) -> Path:
     return folder
 
 
-def _table(curves: Sequence[Curve], apart: Difference | None) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def make_table(
+    models: Sequence[Mapping[str, Any]], difference: Mapping[str, Any] | None
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(columns, rows) of text, a rate a row. models, difference: as in the document of `--json`."""
     heads = ["typo noise"]
-    for c in curves:
-        heads += [c.name, "lost, points"]
-    heads += [] if apart is None else ["difference, points"]
+    for model in models:
+        heads += [model["name"], "lost, points"]
+    heads += [] if difference is None else ["difference, points"]
     rows = []
-    for index, rate in enumerate(RATES):
-        cells = [f"{100 * rate:g} %"]
-        for c in curves:
-            point = c.points[index]
-            value = point.values.get(c.metric)
+    for index, first in enumerate(models[0]["points"]):
+        cells = [f"{100 * first['rate']:g} %"]
+        for model in models:
+            point = model["points"][index]
+            value, lost = point["values"].get(model["metric"]), point["lost"]
             cells.append("undefined" if value is None else f"{_percent(value)} %")
-            cells.append("" if point.lost is None or not rate else _percent(point.lost))
-        if apart is not None:
-            found = apart.points[index][1]
-            cells.append("undefined" if found is None else _signed(found))
+            cells.append("" if lost is None or not point["rate"] else _percent(lost))
+        if difference is not None:
+            found = difference["points"][index]["value"]
+            cells.append("undefined" if found is None else _percent(found, "+"))
         rows.append(tuple(cells))
     return tuple(heads), rows
 
@@ -236,12 +240,9 @@ def _plotted(c: Curve) -> list[tuple[float, float, float, float]]:
     return [(100 * rate, 100 * v.value, 100 * v.low, 100 * v.high) for rate, v in found if math.isfinite(v.low)]
 
 
-def _percent(v: Interval) -> str:
-    return f"{100 * v.value:.2f} [{100 * v.low:.2f}, {100 * v.high:.2f}]"
-
-
-def _signed(v: Interval) -> str:
-    return f"{100 * v.value:+.2f} [{100 * v.low:+.2f}, {100 * v.high:+.2f}]"
+def _percent(bounds: Mapping[str, float], sign: str = "") -> str:
+    value, low, high = (f"{100 * bounds[key]:{sign}.2f}" for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
 
 
 def _bounds(v: Interval) -> dict[str, float]:
@@ -258,7 +259,8 @@ def evaluate_robustness(
     """Quality of one model, or of two on the same rows, while the rows are disturbed more and more."""
     check_disturbance(disturbance)
     folders = [resolve(name, options.tracking_uri) for name in (model, against) if name is not None]
-    output = free_folder(options.output, model_label(folders[0]), disturbance)
+    labels = label_models(folders)
+    output = free_folder(options.output, label_models(folders[:1])[0], disturbance)
     console = Console(quiet=options.quiet, json=options.json)
     info = modelfolder.inspect(folders[0])
     recipe, table = open_labelled(info, options, console)
@@ -269,12 +271,12 @@ def evaluate_robustness(
     predictors = [Predictor(f, task=table.task, **how) for f in folders]
     for folder, predictor in zip(folders, predictors, strict=True):
         check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
-    require_same_labels([Subject(model_label(f), f) for f in folders], predictors)
+    require_same_labels([Subject(label, f) for label, f in zip(labels, folders, strict=True)], predictors)
     rows = table.split(split)
     curves = []
-    for folder, predictor in zip(folders, predictors, strict=True):
-        console.note(f"scoring {model_label(folder)} on {len(rows)} rows with increasing noise")
+    for label, predictor in zip(labels, predictors, strict=True):
+        console.note(f"scoring {label} on {len(rows)} rows with increasing noise")
         how = {"max_length": recipe.data.max_length, "bootstrap": bootstrap, "watch": console.slow_progress}
-        curves.append(curve(model_label(folder), predictor, rows, disturbance, **how))
+        curves.append(curve(label, predictor, rows, disturbance, **how))
     tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, output, options)
     return curves

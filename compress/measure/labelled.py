@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from compress.console import Console
 from compress.contracts import Override, RunOptions
@@ -13,7 +12,7 @@ from compress.data.tables.table import Table
 from compress.errors import UserError
 from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.resolve import resolve
+from compress.modelfolder.resolve import label_models, resolve
 from compress.onnx.model_file import RECORD
 from compress.predict.fastest import fastest_for_shape, get_requested_runtime
 from compress.predict.text_vectors import make_text_vectors
@@ -41,11 +40,14 @@ def measure_models(
     """
     folders = list(dict.fromkeys(resolve(name, options.tracking_uri) for name in models))
     alone = against is None and len(folders) == 1
-    subjects = [Subject(model_label(f), f, "teacher" if alone else "student") for f in folders]
+    roles = ["teacher" if alone else "student"] * len(folders)
+    places = folders
     if against:
         parent = resolve(against, options.tracking_uri)
-        kept = [s for s in subjects if len(folders) == 1 or s.folder.resolve() != parent.resolve()]
-        subjects = [Subject(model_label(parent), parent, "teacher"), *kept]
+        kept = [f for f in folders if len(folders) == 1 or f.resolve() != parent.resolve()]
+        places, roles = [parent, *kept], ["teacher", *["student"] * len(kept)]
+    named = zip(label_models(places), places, roles, strict=True)
+    subjects = [Subject(label, place, role) for label, place, role in named]
     if as_deployed and options.runtime is None:
         subjects = [_in_fastest(subject, options, console) for subject in subjects]
     info = modelfolder.inspect(folders[0])
@@ -127,12 +129,6 @@ def print_groups(console: Console, measured: Sequence[MeasuredModel]) -> None:
             console.result(line)
     if told:
         console.result(GROUPS_NOTE)
-
-
-def model_label(folder: Path) -> str:
-    """`teacher/model` tells more than `model`."""
-    resolved = folder.resolve()
-    return f"{resolved.parent.name}/{resolved.name}" if resolved.name in ("model", "student") else resolved.name
 
 
 def _data_of(info: modelfolder.FolderInfo, options: RunOptions) -> dict[str, object]:

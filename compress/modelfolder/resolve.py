@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from compress.errors import ExitCode, UserError, did_you_mean, nearest, printable
@@ -26,6 +27,8 @@ PATTERNS = (
 )
 
 
+RESULTS = ("model", "student")
+"""What the folder of a run calls its result."""
 HUB, STORE = "hf:", ("runs:/", "models:/")
 
 
@@ -90,7 +93,37 @@ def model_name(folder: Path) -> str:
 def model_label(folder: Path) -> str:
     """`model_name`, and for the result of a run the name of the run's folder, which a person gave."""
     found = folder.resolve()
-    return found.parent.name if found.name in ("model", "student") else model_name(folder)
+    return found.parent.name if found.name in RESULTS else model_name(folder)
+
+
+def label_models(folders: Sequence[Path]) -> list[str]:
+    """What tables call models that are shown beside each other: no two alike.
+
+    The name of the folder, and of the result of a run `run/student`; of a snapshot from the hub its repository. Folders
+    of one name are called by as many folders above them as tell them apart, the same folder again by a number.
+    """
+    places = [folder.resolve() for folder in folders]
+    above = [0] * len(places)
+    while True:
+        labels = [_label(place, more) for place, more in zip(places, above, strict=True)]
+        first = [labels.index(label) for label in labels]
+        clashes = {labels[i] for i, j in enumerate(first) if places[i] != places[j]}
+        if not clashes:
+            break
+        above = [more + (label in clashes) for more, label in zip(above, labels, strict=True)]
+    return [
+        f"{label} ({number})" if (number := labels[: place + 1].count(label)) > 1 else label
+        for place, label in enumerate(labels)
+    ]
+
+
+def _label(place: Path, above: int) -> str:
+    """above: how many folders more than usual it names."""
+    name = model_name(place)
+    if name != place.name and above < 2:
+        return f"{name}@{place.name[:8]}" if above else name
+    count = above + (2 if name in RESULTS else 1)
+    return "/".join(place.parts[1:][-count:])
 
 
 def tokenizer_folder(path: Path) -> Path:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from compress.commands import robustness
-from compress.commands.robustness import RATES, Curve, check_disturbance, curve, difference, free_folder
+from compress.commands.robustness import RATES, Curve, check_disturbance, curve, difference, free_folder, make_table
 from compress.data.tables.table import Rows
 from compress.errors import ExitCode, UserError
 from evaluation.quality.draws import of_mean
@@ -79,7 +79,9 @@ def test_a_curve_falls_and_says_by_how_much(two: tuple[Reader, Reader, list[Curv
 
 
 def test_the_table_has_a_row_for_each_rate(two: tuple[Reader, Reader, list[Curve]]) -> None:
-    heads, rows = robustness._table(two[2], difference(two[2], ROWS, 50))
+    apart = difference(two[2], ROWS, 50)
+    assert apart is not None
+    heads, rows = make_table([one.as_json() for one in two[2]], apart.as_json())
     assert heads == (
         "typo noise", "ours", "lost, points", "theirs", "lost, points", "difference, points",
     )  # fmt: skip
@@ -97,12 +99,12 @@ def test_the_table_has_a_row_for_each_rate(two: tuple[Reader, Reader, list[Curve
 def test_a_metric_that_is_undefined_on_disturbed_rows_is_named_so() -> None:
     one, whole = measured(Reader("x", defined=False)), measured(Reader("y"))
     apart = difference([one, whole], ROWS, 50)
-    _, rows = robustness._table([one, whole], apart)
+    assert apart is not None
+    _, rows = make_table([one.as_json(), whole.as_json()], apart.as_json())
     assert rows[0][1] == "100.00 [91.19, 100.00] %"
     assert (rows[-1][1], rows[-1][2], rows[-1][-1]) == ("undefined", "", "undefined")
     assert len(robustness._plotted(one)) == 1
     assert one.as_json()["points"][-1] == {"rate": 0.2, "values": {}, "lost": None}
-    assert apart is not None
     assert apart.as_json()["points"][-1] == {"rate": 0.2, "value": None}
 
 

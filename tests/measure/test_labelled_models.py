@@ -11,7 +11,7 @@ import pytest
 from compress.contracts import Override, RunOptions
 from compress.errors import UserError
 from compress.measure import labelled
-from compress.measure.labelled import measure_models, model_label, open_labelled
+from compress.measure.labelled import measure_models, open_labelled
 
 
 @pytest.fixture
@@ -71,11 +71,10 @@ def test_a_temperature_is_never_fitted_on_the_measured_rows(measured: dict[str, 
     assert (measured["rows"], measured["held"]) == ("rows of validation", None)
 
 
-@pytest.mark.parametrize(
-    ("folder", "label"), [("runs/x/student", "x/student"), ("runs/x/model", "x/model"), ("runs/small", "small")]
-)
-def test_a_model_is_called_by_what_tells_it_apart(folder: str, label: str) -> None:
-    assert model_label(Path(folder)) == label
+def test_models_with_folders_of_one_name_are_told_apart(measured: dict[str, Any]) -> None:
+    assert [name for name, *_ in subjects(measured, "small/best", "large/best")] == ["small/best", "large/best"]
+    assert [name for name, *_ in subjects(measured, "small/best", against="large/best")] == ["large/best", "small/best"]
+    assert [name for name, *_ in subjects(measured, "p", against="p")] == ["p", "p (2)"]
 
 
 def test_a_model_with_a_choice_runs_in_the_fastest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""What tables call models: short, and no two alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compress.modelfolder.resolve import label_models
+
+HUB = "hub/models--google-bert--bert-base-uncased/snapshots"
+
+
+@pytest.mark.parametrize(
+    ("folders", "labels"),
+    [
+        ([], []),
+        (["runs/small"], ["small"]),
+        (["runs/x/student"], ["x/student"]),
+        (["runs/x/model"], ["x/model"]),
+        (["a/best", "b/best", "c"], ["a/best", "b/best", "c"]),
+        (["1/x/student", "2/x/student", "2/y/student"], ["1/x/student", "2/x/student", "y/student"]),
+        (["1/x/best", "2/x/best", "3/y/best"], ["1/x/best", "2/x/best", "y/best"]),
+        (["best", "./best", "best"], ["best", "best (2)", "best (3)"]),
+        ([f"{HUB}/86b5e0934494bd15"], ["google-bert/bert-base-uncased"]),
+        (
+            [f"{HUB}/86b5e0934494bd15", f"{HUB}/0a6aa9128b6194f4"],
+            ["google-bert/bert-base-uncased@86b5e093", "google-bert/bert-base-uncased@0a6aa912"],
+        ),
+    ],
+)
+def test_labels(folders: list[str], labels: list[str]) -> None:
+    assert label_models([Path(folder) for folder in folders]) == labels
+
+
+def test_one_snapshot_in_two_caches() -> None:
+    first, second = label_models([Path(cache, HUB, "86b5e0934494bd15") for cache in ("one", "two")])
+    assert first != second
+    assert second.startswith("two/hub/")
+
+
+def test_a_link_and_its_target_are_one_model(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    (tmp_path / "link").symlink_to("best")
+    assert label_models([tmp_path / "best", tmp_path / "link"]) == ["best", "best (2)"]
