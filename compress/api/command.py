@@ -136,5 +136,5 @@ def _complaint(error: click.ClickException, name: str) -> UserError:
     where = f"compress.{name}"
     if parameter is not None and isinstance(parameter, click.Option):
         where += ": " + next(flag[2:].replace("-", "_") for flag in parameter.opts if flag.startswith("--"))
-    message = " ".join(error.message.split()).rstrip(".")
+    message = " ".join((error.message or error.format_message()).split()).rstrip(".")
     return UserError(message[:1].lower() + message[1:], where=where)

@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from compress.errors import UserError
+from compress.errors import UserError, printable
 
 if TYPE_CHECKING:
     import pandas
@@ -70,24 +70,40 @@ def _kept(digest: Any, fill: Callable[[Path], None]) -> Path:
 
 def _lines(rows: Any, split: str) -> bytes:
     """Rows as JSON lines. Raises UserError for what is no table."""
-    if not isinstance(split, str) or not split or "/" in split:
+    if not split or "/" in split or "\0" in split:
         raise UserError(f"{split!r} is not a split name", where="data", do="use train, validation or test")
     if _is_frame(rows):
-        return rows.to_json(orient="records", lines=True, force_ascii=False, date_format="iso").encode()
+        return _frame_lines(rows).encode()
     if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
         found = type(rows).__name__
         raise UserError(f"a {found} is not a dataset", where="data", do=f"give {FORMS}")
-    return "".join(_line(row, place) for place, row in enumerate(rows)).encode()
+    return b"".join(_line(row, place) for place, row in enumerate(rows))
 
 
-def _line(row: Any, place: int) -> str:
+def _line(row: Any, place: int) -> bytes:
     if not isinstance(row, Mapping):
         why = f"it is a {type(row).__name__}"
         raise UserError("not a dictionary of columns", where=f"data: row {place}", why=why, do="e.g. {'text': …}")
     try:
-        return json.dumps(row, ensure_ascii=False, default=_plain) + "\n"
+        return (json.dumps(row, ensure_ascii=False, default=_plain) + "\n").encode()
+    except UnicodeError as error:
+        raise _unreadable(f"data: row {place}", error) from None
     except (TypeError, ValueError) as error:
         raise UserError("a value is not text, a number or a list", where=f"data: row {place}", why=str(error)) from None
+
+
+def _frame_lines(rows: Any) -> str:
+    twice = sorted({str(name) for name in rows.columns[rows.columns.duplicated()]})
+    if twice:
+        raise UserError(f"several columns are called '{printable(twice[0], 60)}'", where="data", do="rename them")
+    try:
+        return rows.to_json(orient="records", lines=True, force_ascii=False, date_format="iso")
+    except UnicodeError as error:
+        raise _unreadable("data", error) from None
+
+
+def _unreadable(where: str, error: UnicodeError) -> UserError:
+    return UserError("the text is not valid Unicode", where=where, why=str(error), do="decode it, or drop the row")
 
 
 def _plain(value: Any) -> Any:

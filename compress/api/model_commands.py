@@ -13,8 +13,9 @@ from typing import Any
 from compress.api.command import call_for
 from compress.api.data_input import Data, data_name
 from compress.api.model import Model
-from compress.api.model_input import ModelLike, model_name
+from compress.api.model_input import FORMS, ModelLike, is_pair, model_name
 from compress.api.result import Result, Table
+from compress.errors import UserError
 
 Folder = str | PathLike[str]
 
@@ -123,7 +124,9 @@ def promote(
     name: of the registered model; None: the data that the model was trained on.  options: gates such as
     `max_drop=1.0, max_mb=20, max_ms=5`. Raises UserError where no model passes the gates.
     """
-    several: list[Any] = models if isinstance(models, list) else [models]
+    several: list[Any] = list(models) if isinstance(models, list | tuple) and not is_pair(models) else [models]
+    if not several:
+        raise UserError("no model is given", where="compress.promote: models", do=f"give {FORMS}, or a list of these")
     told = {**options, "as": alias, "name": name, "split": split}
     told |= {"data": None if data is None else data_name(data, split)}
     told |= {"against": None if against is None else model_name(against)}

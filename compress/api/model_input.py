@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 from compress.errors import UserError
 
@@ -37,7 +37,7 @@ def model_name(model: ModelLike) -> str:
     """
     if isinstance(model, str | PathLike):
         return fspath(model)
-    if isinstance(model, tuple) and len(model) == 2 and all(hasattr(one, "save_pretrained") for one in model):
+    if is_pair(model):
         return str(_written(*model))
     if isinstance(path := getattr(model, "path", None), Path):
         return str(path)
@@ -46,6 +46,11 @@ def model_name(model: ModelLike) -> str:
             "a model needs its tokenizer", where="model", do="give both: (model, tokenizer), or load(model, tokenizer)"
         )
     raise UserError(f"a {type(model).__name__} is not a model", where="model", do=f"give {FORMS}")
+
+
+def is_pair(model: object) -> TypeGuard[tuple[PreTrainedModel, PreTrainedTokenizerBase]]:
+    """Whether this is a model of transformers with its tokenizer."""
+    return isinstance(model, tuple) and len(model) == 2 and all(hasattr(one, "save_pretrained") for one in model)
 
 
 def _written(model: Any, tokenizer: Any) -> Path:
@@ -59,7 +64,9 @@ def _written(model: Any, tokenizer: Any) -> Path:
         files = sorted(path for path in Path(scratch).rglob("*") if path.is_file())
         for path in files:
             with path.open("rb") as file:
-                digest.update(f"{path.name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode())
+                digest.update(
+                    f"{path.relative_to(scratch)}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode()
+                )
 
         def fill(folder: Path) -> None:
             for path in files:

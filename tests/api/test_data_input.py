@@ -72,8 +72,20 @@ def test_names_stay_as_they_are() -> None:
         ([{"text": object()}], "data: row 0: a value is not text, a number or a list"),
         ({}, "no split"),
         ({"a/b": []}, "not a split name"),
+        ({"a\0b": []}, "not a split name"),
+        ([{"text": "a"}, {"text": "\ud800"}], "data: row 1: the text is not valid Unicode"),
     ],
 )
 def test_what_is_no_data_is_said(data: Any, message: str) -> None:
     with pytest.raises(compress.UserError, match=message):
         data_name(data)
+
+
+def test_frames_that_cannot_be_written() -> None:
+    import pandas
+
+    twice = pandas.DataFrame([["a", "b"]], columns=["text", "text"])
+    with pytest.raises(compress.UserError, match="data: several columns are called 'text'; rename them"):
+        data_name(twice)
+    with pytest.raises(compress.UserError, match="data: the text is not valid Unicode"):
+        data_name(pandas.DataFrame({"text": [b"\xff"]}))
