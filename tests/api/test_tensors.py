@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "encoder"))
+from encoder_helpers import RELAXED, VARIATIONS, batch
+
 import compress
+from compress.contracts import Needs
 from compress.encoder.modules.model import Model
 
 
@@ -51,3 +60,55 @@ def test_fake_quantize_rounds_to_the_codes_of_its_scheme() -> None:
     assert x.grad is not None
     assert x.grad.tolist() == [1.0, 1.0, 0.0]
     assert compress.affine_scheme(8).highest == 255
+
+
+@pytest.mark.parametrize("rank", [0, -1, 2.0])
+def test_ranks_that_cannot_be(rank: Any) -> None:
+    with pytest.raises(compress.UserError, match=r"rank: rank .* is not possible: allowed: 1\.\.4"):
+        compress.factorize_linear(nn.Linear(6, 4), rank)
+
+
+def test_a_factorized_layer_keeps_its_type_and_mode() -> None:
+    linear = nn.Linear(6, 4, bias=False).to(torch.bfloat16).eval()
+    made = compress.factorize_linear(linear, int(np.int64(2)))
+    assert compress.factorize_linear(linear, np.int64(2)).inner.weight.equal(made.inner.weight)  # type: ignore[arg-type]
+    assert (made.inner.weight.dtype, made.outer.bias, made.training) == (torch.bfloat16, None, False)
+    with torch.no_grad():
+        linear.weight[0, 0] = float("nan")
+    with pytest.raises(compress.UserError, match="linear: the weight contains NaN or infinite values"):
+        compress.factorize_linear(linear, 2)
+
+
+def test_a_part_that_no_layer_has_is_named(tiny_model: Model) -> None:
+    with pytest.raises(compress.UserError, match="'attn' is not a part of a layer; did you mean 'attention'"):
+        compress.share_layers(tiny_model, [0, 0], parts="attn")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("parts", "shared"), [("attention", ["attention"]), ("feed_forward", ["feed_forward"])])
+def test_only_the_named_part_is_shared(tiny_model: Model, parts: Any, shared: list[str]) -> None:
+    sharing = compress.share_layers(tiny_model, [7, 7], parts=parts).config.sharing
+    assert sharing is not None
+    assert [part for part in ("attention", "feed_forward") if sharing.groups(part) == (0, 0)] == shared
+
+
+@pytest.mark.parametrize("name", ["shared", "own vectors", "residuals", "residuals alone"])
+def test_layers_that_share_already_are_grouped_anew(name: str) -> None:
+    model = Model((VARIATIONS | RELAXED)[name]).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)), alpha=0.1)
+        texts = batch([4, 3])
+        again = compress.share_layers(model, range(model.config.depth))
+        torch.testing.assert_close(again(texts, Needs()).last_hidden, model(texts, Needs()).last_hidden)
+    assert compress.share_layers(model, [0] * model.config.depth).config.sharing is not None
+
+
+def test_a_model_of_low_rank_does_not_share() -> None:
+    with pytest.raises(compress.UserError, match="low-rank factors already, and sharing its layers needs full"):
+        compress.share_layers(Model(VARIATIONS["low rank"]), [0, 0, 0])
+
+
+def test_heads_are_named_once_in_order_and_exist(tiny_model: Model) -> None:
+    for heads in ([[0, 0], [0]], [[1, 0], [0]], [[-1], [0]], [[2], [0]], [[], [0]]):
+        with pytest.raises(compress.UserError, match="layer 0: "):
+            compress.take_heads_and_neurons(tiny_model, heads=heads)

@@ -14,6 +14,12 @@ from torch import Tensor, nn
 from compress.contracts import LayerGroups, Member, SharedStart
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.sharing import NORMS, PARTS, Sharing, renumber_groups
+from compress.encoder.config.unsupported import (
+    refuse_global_projections,
+    refuse_low_rank,
+    refuse_quantized,
+    refuse_sparse,
+)
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import dense_weight
 from compress.encoder.reshape.cut import RELATIVE
@@ -44,6 +50,15 @@ def refuse_shared(config: EncoderConfig, where: str) -> None:
         why=f"its groups are {format_groups(LayerGroups(attention, _feed_forward(config)))}",
         do="convert its parent, or merge its groups further in a second share stage with reuse_input: true",
     )
+
+
+def refuse_unshareable(config: EncoderConfig, where: str) -> None:
+    """Raise UserError for a model whose matrices cannot be shared between layers."""
+    doing = "sharing its layers"
+    refuse_quantized(config, doing, where)
+    refuse_global_projections(config, doing, where)
+    refuse_low_rank(config, doing, where)
+    refuse_sparse(config, doing, where)
 
 
 def refuse_own_biases(config: EncoderConfig, where: str) -> None:

@@ -17,12 +17,7 @@ import numpy as np
 from compress import registry
 from compress.contracts import Batch, LayerEvidence, LayerGroups, SharedStart
 from compress.encoder.config.sharing import check_rank
-from compress.encoder.config.unsupported import (
-    refuse_global_projections,
-    refuse_low_rank,
-    refuse_quantized,
-    refuse_sparse,
-)
+from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.infer import statistics
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied
@@ -34,6 +29,7 @@ from compress.stages.share.conversion import (
     format_groups,
     refuse_own_biases,
     refuse_shared,
+    refuse_unshareable,
     unshare_layers,
 )
 from compress.stages.share.factorization import Factorization
@@ -166,11 +162,10 @@ class Stage:
     def _check_sizes(self, config: Any, where: str) -> None:
         """What can be told before anything is computed."""
         s = self.spec
-        refuse_quantized(config, "sharing its layers", where)
-        if s.pattern.kind != "none":
-            refuse_global_projections(config, "sharing its layers", where)
-            refuse_low_rank(config, "sharing its layers", where)
-            refuse_sparse(config, "sharing its layers", where)
+        if s.pattern.kind == "none":
+            refuse_quantized(config, "sharing its layers", where)
+        else:
+            refuse_unshareable(config, where)
         check_rank(s.residual_rank, config.layers, config.hidden, "residual_rank", config.sharing)
         if s.embedding is None:
             return
