@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from compress.console import Console
 from compress.contracts import Override, RunOptions
-from compress.errors import UserError
+from compress.errors import UserError, printable
 from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.plots import Curve, line_chart
@@ -23,6 +24,8 @@ from compress.tracking import open_requested_run
 
 PICTURE = "sweep.svg"
 LATENCY = "speed/latency_p50_ms"
+LONGEST = 160
+"""Bytes of a folder's name; file systems take 255."""
 KEPT = 98.0
 """Percent of the teacher's quality that a model of the summary's last line keeps."""
 
@@ -43,10 +46,18 @@ class Point:
     def megabytes(self) -> float:
         return self.measured.measurement.values["size/disk_mb"]
 
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints of it: `sweep` is the combination, `values` are the figures."""
+        return {"sweep": dict(self.values), **self.measured.as_json()}
+
 
 def format_point_name(values: Mapping[str, Any]) -> str:
-    """`groups-3_size-64`."""
-    return "_".join(f"{path.rpartition('.')[2]}-{value}" for path, value in values.items())
+    """`groups-3_size-64`; as a folder name: slashes become dashes, a long name ends in a digest of the values."""
+    told = "_".join(f"{path.rpartition('.')[2]}-{value}" for path, value in values.items())
+    name = told.replace("/", "-")
+    if name == told and len(name.encode()) <= LONGEST:
+        return name
+    return f"{printable(name, LONGEST // 4)}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
 
 def run_sweep(
@@ -102,7 +113,7 @@ def run_sweep(
             log.artifact(picture)
             console.result(f"picture  {picture}")
         log.note(description(columns, rows, lines))
-    console.document({"runs": [{"values": p.values, **p.measured.as_json()} for p in found], "notes": lines})
+    console.document({"runs": [p.as_json() for p in found], "notes": lines})
 
 
 def _result(measured: Sequence[MeasuredModel]) -> MeasuredModel:

@@ -36,7 +36,8 @@ def test_four_runs_under_one_parent(taught: Path, compress: Cli) -> None:
     ]  # fmt: skip
     done = compress(*command, "--output", "runs/grid", "--json")
     assert done.code == 0, done.err
-    assert len(json.loads(done.out)["runs"]) == 4
+    combinations = [tuple(run["sweep"].values()) for run in json.loads(done.out)["runs"]]
+    assert combinations == [(2, 8), (2, 4), (1, 8), (1, 4)]
     picture = (taught / "runs/grid/summary/sweep.svg").read_text(encoding="utf-8")
     assert "groups 2" in picture
     assert "groups 1" in picture

@@ -22,6 +22,21 @@ def test_a_run_is_named_by_the_last_words_of_its_keys() -> None:
     assert format_point_name({GROUPS: 3, SIZE: 64}) == "groups-3_size-64"
 
 
+def test_any_value_names_a_folder_of_its_own() -> None:
+    objectives = [[{"kind": "soft_targets", "weight": n}] * 20 for n in (1, 2)]
+    long = [format_point_name({"stages.0.objectives": one}) for one in objectives]
+    assert len({*long}) == 2, "cut after the same letters, told apart all the same"
+    paths = [format_point_name({"teacher": one}) for one in ("runs/a", "runs-a", "runs/é" * 60)]
+    assert len({*paths}) == 3
+    assert all("/" not in name and len(name.encode()) < 200 for name in (*long, *paths))
+
+
+def test_a_run_prints_its_combination_beside_its_figures() -> None:
+    document = point(3, 64, 8.0, 98.4).as_json()
+    assert document["sweep"] == {GROUPS: 3, SIZE: 64}
+    assert document["values"]["size/disk_mb"] == 8.0
+
+
 def test_a_row_for_each_run() -> None:
     columns, rows = table([point(3, 64, 8.0, 98.4), point(2, 64, 5.0, None, ms=None)])
     assert columns == ("groups", "size", "accuracy x 100", "kept", "MB", "parameters", "latency p50")
