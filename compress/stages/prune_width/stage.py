@@ -112,7 +112,14 @@ class Stage:
         if self.spec.target_latency is not None:
             return self._within(self.spec.target_latency, subject, subject.scores)
         counts = self._counts(subject, subject.scores)
+        if counts == Counts.of(config) and not self._narrows(subject):
+            return self._uncut(subject)
         return counts, *self._made(subject, counts)
+
+    def _uncut(self, subject: Subject) -> tuple[Counts, Model, KeptUnits]:
+        """A round of a schedule whose target an earlier round has reached, as heads and neurons are whole."""
+        self.context.say("nothing is removed: an earlier round has reached the target of this one")
+        return Counts.of(subject.config), subject.loaded.model, KeptUnits.everything(subject.config)
 
     def _made(self, subject: Subject, counts: Counts) -> tuple[Model, KeptUnits]:
         """The model with so many heads and neurons, which the importance chooses."""
@@ -134,10 +141,13 @@ class Stage:
             counts = targets.ratio_counts(s, config, subject.origin, scores, costs, in_loss)
         elif s.target_params is not None or s.target_flops is not None:
             key = "target_params" if s.target_params is not None else "target_flops"
-            counts = targets.budget_counts(s, config, scores, *subject.budget(), key, in_loss)
+            costs, budget = subject.budget()
+            if subject.was_cut and budget >= costs.maximum:
+                return Counts.of(config)
+            counts = targets.budget_counts(s, config, scores, costs, budget, key, in_loss)
         else:
             counts = targets.kept_counts(s, config, subject.origin, scores)
-        if counts == Counts.of(config) and not self._narrows(subject):
+        if counts == Counts.of(config) and not self._narrows(subject) and not subject.was_cut:
             raise UserError(
                 "nothing would be removed", where="prune_width", do="set smaller targets, or remove this stage"
             )
@@ -156,12 +166,14 @@ class Stage:
         limit = target
         if s.schedule < 1:
             whole = measure_models([subject.loaded.model], plan, c.device)[0].p50
-            limit = max(target, targets.budget_of(target, whole, s.schedule) if target > 1 else target)
+            limit = max(target, whole - s.schedule * (whole - target))
+        if limit >= costs.maximum:
+            if not subject.was_cut:
+                raise self._already(limit, costs)
+            return self._uncut(subject)
         budget = limit
         for _ in range(ATTEMPTS):
             budget = max(budget, costs.minimum)
-            if limit >= costs.maximum:
-                raise self._already(limit, costs)
             if budget <= costs.minimum:
                 counts = Counts((1,) * len(scores.heads), (1,) * len(scores.neurons))
             else:

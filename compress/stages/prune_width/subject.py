@@ -88,6 +88,11 @@ class Subject:
         return self.loaded.config
 
     @property
+    def was_cut(self) -> bool:
+        """Whether it is narrower than the teacher already: by an earlier round of a schedule, or an earlier stage."""
+        return self.config != self.origin
+
+    @property
     def length(self) -> int:
         """Tokens of the sequence that operations are counted of."""
         return min(self.context.recipe.evaluation.latency.length, self.config.max_positions)
