@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import torch
 
 from compress.contracts import EncoderOutput
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.heads import DenseShape, Pooling
 from compress.encoder.config.relative import Disentangled, RelativeBias
 from compress.encoder.config.sharing import Sharing
 from compress.encoder.modules.answers import needs_of
@@ -20,6 +21,7 @@ from compress.errors import UserError
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+from compress.onnx.axes import VECTOR  # noqa: E402
 from compress.onnx.encoder import encode  # noqa: E402
 from compress.onnx.openvino_session import OpenVinoSession  # noqa: E402
 from compress.onnx.runtimes import versions  # noqa: E402
@@ -38,6 +40,7 @@ PLAIN: dict[str, Any] = {
 }
 ROTARY = {"positions": "rotary", "rotary_bases": (160.0, 10.0, 10.0), "segments": 0, "pooler": False}
 NOMIC = {"linear_bias": False, "gated": True, "activation": "silu", "positions": "rotary", "rotary_bases": (20.0,) * 3}
+DENSES = (DenseShape(16, tanh=True), DenseShape(8, bias=False))
 LOW = (("attention.query", 3), ("attention.output", 5), ("feed_forward.up", 7), ("feed_forward.down", 6))
 WIRINGS: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -81,6 +84,8 @@ HEADS = {
     "tags": (HeadConfig("token_classification", labels=7),),
     "tags-modernbert": (HeadConfig("token_classification", labels=7, style="modernbert"),),
     "questions": (HeadConfig("question_answering"),),
+    **{f"vectors-{how}": (HeadConfig("embedding", labels=32, pooling=how),) for how in get_args(Pooling)},
+    "vectors-dense": (HeadConfig("embedding", labels=8, pooling="mean", denses=DENSES, normalize=True),),
 }
 
 
@@ -120,6 +125,8 @@ def expected(model: Model, output: EncoderOutput) -> dict[str, torch.Tensor | No
     if model.head_configs[name].kind == "question_answering":
         assert output.logits is not None
         return {"start_logits": output.logits[..., 0], "end_logits": output.logits[..., 1]}
+    if model.head_configs[name].kind == "embedding":
+        return {VECTOR: output.logits}  # the session leaves out what sentence-transformers pools itself
     vocabulary = None if output.vocabulary is None else output.vocabulary.logits()
     return {"logits": {"mlm": vocabulary, "pair": output.pair_logits, "rtd": output.replaced}.get(name, output.logits)}
 
