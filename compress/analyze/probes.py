@@ -13,6 +13,7 @@ from compress.contracts import RunOptions
 from compress.data.tables.table import UNLABELLED, Table
 from compress.errors import UserError
 from compress.report.plots import Curve, line_chart
+from compress.tracking.names import slug
 from evaluation.quality.intervals import Interval
 from evaluation.representation.probes import ProbeResult, probe
 from evaluation.representation.rows import rows_of
@@ -31,7 +32,7 @@ def probe_layers(one: Subject, source: str, options: RunOptions, console: Consol
             do="use data for token-classification, classification or pair-classification",
         )  # fmt: skip
     splits = {name: _probe_rows(one, table, name) for name in PROBE_ROWS}
-    data = table.display_name
+    data = _free_name(table.display_name, found)
     results = []
     for place in range(len(one.layers)):
         (x, y, kinds), (u, v, others) = ((s[0][place], s[1], s[2]) for s in splits.values())
@@ -41,7 +42,7 @@ def probe_layers(one: Subject, source: str, options: RunOptions, console: Consol
         found.values[f"probe/{data}_layer_{name}"] = result.accuracy.value
         found.values[f"selectivity/{data}_layer_{name}"] = result.selectivity
     columns = ("layer", "accuracy x 100", "control", "selectivity", "majority class")
-    key = f"probe-{data}"
+    key = _key(data)
     title = f"linear probes on {data}, {table.task}"
     kind = "word" if table.task == "token-classification" else "last word of a text"
     found.tables[key] = (f"{title}; control: one random label for each {kind}", (columns, rows))
@@ -51,6 +52,20 @@ def probe_layers(one: Subject, source: str, options: RunOptions, console: Consol
         "majority class": [(i, *(3 * (100 * r.baseline,))) for i, r in enumerate(results)],
     }
     found.plots[key] = line_chart(title, DEPTH, "accuracy, %", curves)
+
+
+def _free_name(data: str, found: Analysis) -> str:
+    """What its figures are called: several sources may have files of one name."""
+    free, number = data, 1
+    while _key(free) in found.tables:
+        number += 1
+        free = f"{data}-{number}"
+    return free
+
+
+def _key(data: str) -> str:
+    """Of its table and its plot, which are files."""
+    return f"probe-{slug(data)}"
 
 
 def _probe_rows(one: Subject, table: Table, split: str) -> tuple[list[torch.Tensor], np.ndarray, list[object]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 from compress.console import Console
 from compress.contracts import Override, RunOptions
-from compress.errors import UserError, printable
+from compress.errors import UserError
 from compress.measure.models import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.plots import Curve, line_chart
@@ -21,6 +20,7 @@ from compress.run import Run, input_folder
 from compress.run.folder import RUNS, resumable
 from compress.storage import atomic
 from compress.tracking import open_requested_run
+from compress.tracking.names import slug
 
 PICTURE = "sweep.svg"
 LATENCY = "speed/latency_p50_ms"
@@ -52,12 +52,9 @@ class Point:
 
 
 def format_point_name(values: Mapping[str, Any]) -> str:
-    """`groups-3_size-64`; as a folder name: slashes become dashes, a long name ends in a digest of the values."""
+    """`groups-3_size-64`; it names a folder, so one with slashes or a long one is put in shape."""
     told = "_".join(f"{path.rpartition('.')[2]}-{value}" for path, value in values.items())
-    name = told.replace("/", "-")
-    if name == told and len(name.encode()) <= LONGEST:
-        return name
-    return f"{printable(name, LONGEST // 4)}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+    return told if "/" not in told and len(told.encode()) <= LONGEST else slug(told)
 
 
 def run_sweep(

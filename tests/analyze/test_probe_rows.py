@@ -74,6 +74,14 @@ def test_a_row_for_each_layer_with_its_control(monkeypatch: pytest.MonkeyPatch) 
     assert found.values["probe/x_layer_0"] == 0.6
     assert found.values["selectivity/x_layer_emb"] == pytest.approx(0.4)
     assert "probe-x" in found.plots
+    accuracies = iter((0.8, 0.7))
+    probes.probe_layers(subject([0]), "y/x", RunOptions(), console, found)  # type: ignore[arg-type]
+    assert [key for key in found.tables if key in found.plots] == ["probe-x", "probe-x-2"]
+    assert (found.values["probe/x_layer_0"], found.values["probe/x-2_layer_0"]) == (0.6, 0.7), "both are kept"
+    table.display_name, accuracies = "hf:glue/sst2", iter((0.8, 0.7))
+    probes.probe_layers(subject([0]), "hf:glue/sst2", RunOptions(), console, found)  # type: ignore[arg-type]
+    assert not [key for key in found.plots if "/" in key], "files in the folder, not in one below it"
+    assert "probe/hf:glue/sst2_layer_0" in found.values
     table.task = "regression"
     with pytest.raises(UserError, match="--probe x: a probe needs one class per word or per row, not regression"):
         probes.probe_layers(subject([0]), "x", RunOptions(), console, found)  # type: ignore[arg-type]
