@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from compress.contracts import LayerChoice
@@ -13,8 +14,14 @@ def remove_lowest(
 ) -> LayerChoice:
     """The layers with the lowest scores go, of equal ones the later.
 
-    score: what the numbers are, in words.  form: of one of them.
+    score: what the numbers are, in words.  form: of one of them. Raises UserError for a score that is not finite.
     """
+    undefined = [layer for layer, value in scores.items() if not math.isfinite(value)]
+    if undefined:
+        raise UserError(
+            "the layers cannot be compared", why=f"layer {undefined[0]}: {score} is {scores[undefined[0]]}",
+            do="check the model: compress evaluate FOLDER --data DATA",
+        )  # fmt: skip
     free = sorted((layer for layer in scores if layer not in protected), key=lambda layer: (scores[layer], -layer))
     gone = free[: len(scores) - keep]
     reasons = {
