@@ -14,7 +14,7 @@ from compress.analyze.subject import Analysis, encode_split, open_subject, table
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import Table
-from compress.encoder.config.unsupported import refuse_quantized
+from compress.encoder.config.unsupported import refuse_quantized, refuse_static
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
@@ -58,6 +58,7 @@ def analyze(
         where = f"--save-embedder {wanted.folder}"
         raise UserError("the folder exists", where=where, do="name a new folder", code=ExitCode.REFUSED)
     one = open_subject(folder, options, console.slow_progress)
+    refuse_static(one.loaded.config, "analyze", str(folder))
     if rounded:
         refuse_quantized(one.loaded.config, "--quantization", str(folder))
     other = None if against is None else open_subject(resolve(against, options.tracking_uri), options)

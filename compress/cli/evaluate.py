@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     "--output",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Folder for the plot and figures of --robustness.",
+    help="Folder for the plot and figures of --robustness, or the figures and int8 ranges of --vectors.",
 )
+@click.option(
+    "--vectors",
+    metavar="LIST",
+    help="Of an embedding model: how an index stores its vectors, e.g. int8,binary; adds bytes and search time.",
+)
+@click.option("--dimensions", metavar="LIST", help="With --vectors: keep the first so many dimensions, e.g. 384,128.")
 @slice_options
 @group_option
 @shared("data", "compute", "runtime", "store", "experiment")
@@ -39,6 +45,8 @@ def command(
     slices: bool,
     sliced: tuple[str, ...],
     group_column: str | None,
+    vectors: str | None,
+    dimensions: str | None,
 ) -> None:
     """Evaluate MODEL on labelled data: quality with 95 % intervals, size, operations, latency, throughput, memory.
 
@@ -53,6 +61,12 @@ def command(
       compress evaluate runs/distilbert/student --data opinions --against FOLDER --slices
       compress evaluate FOLDER --data reviews.csv --group-column language
       compress evaluate runs/distilbert/student --data opinions --robustness typos
+
+    --vectors compares ways to store an embedding model's vectors: float32, int8, binary, and binary+int8, in which int8
+    vectors rank the candidates of a binary search.
+
+    
+      compress evaluate EMBEDDER --data DATA --vectors float32,int8,binary --dimensions 384,128,64
     """
     from dataclasses import replace
 
@@ -60,6 +74,18 @@ def command(
     from compress.commands.robustness import evaluate_robustness
     from compress.errors import UserError
 
+    if vectors is not None or dimensions is not None:
+        from compress.commands.stored_vectors import evaluate_vectors, read_kinds
+        from compress.stages.shared.flags import parse_numbers
+
+        other = {"--robustness": robustness, "--slices": slices or sliced, "--group-column": group_column}
+        for flag, value in other.items():
+            if value:
+                raise UserError("cannot be combined with --vectors", where=flag, do="remove one of the two")
+        kinds = read_kinds("float32" if vectors is None else vectors)
+        sizes = () if dimensions is None else parse_numbers(dimensions, "--dimensions", "384,128")
+        evaluate_vectors(model, against, split, bootstrap, kinds, sizes, replace(options, output=output))
+        return
     if robustness is not None and (slices or sliced):
         raise UserError("cannot be combined with --slices", where="--robustness", do="remove one of the two")
     if robustness is not None and group_column is not None:

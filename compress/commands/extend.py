@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.config.unsupported import refuse_quantized
+from compress.encoder.config.unsupported import refuse_quantized, refuse_static
 from compress.encoder.reshape.extend import extend, extend_config
 from compress.encoder.reshape.longformer import longformer_config, to_longformer
 from compress.errors import UserError
@@ -47,6 +47,7 @@ def extend_folder(
     repository = HubRepository.requested(options)
     folder = resolve(name)
     old = modelfolder.inspect(folder)
+    refuse_static(old.config, "extend", str(folder))
     if longformer and global_tokens is None:
         global_tokens = count_global_tokens(old.heads)
     longer = extend_config(old.config, max_positions, window, global_tokens)

@@ -75,6 +75,23 @@ class Batch:
         host = None if _torch.device(device).type == "cpu" else self.on_host
         return dataclasses.replace(self, **moved, extra=extra, host=host)
 
+    def without_special(self) -> Batch:
+        """The batch without its special tokens; a text that has no others has none. Itself where they are not known."""
+        import dataclasses
+
+        import torch as _torch
+
+        if self.special_mask is None:
+            return self
+        kept = ~self.special_mask
+        before = _torch.cat((kept.new_zeros(1, dtype=_torch.int64), kept.cumsum(0)))
+        bounds = before[self.cu_seqlens]
+        longest = int(bounds.diff().max()) if self.rows else 0
+        tokens = {name: getattr(self, name)[kept] for name in ("input_ids", "segment_ids", "position_ids")}
+        return dataclasses.replace(
+            self, **tokens, cu_seqlens=bounds, max_length=longest, special_mask=self.special_mask[kept], host=None
+        )
+
 
 Layers = bool | frozenset[int]
 """Of which layers something is read: of none, of all, or of these, counted from 0."""

@@ -76,6 +76,9 @@ class StageSpec(Frozen):
     embeds: ClassVar[bool] = False
     """Whether it works on a model whose task is the vector of a text."""
 
+    own_pooling: ClassVar[bool] = False
+    """Whether it decides how its model turns texts into vectors; else that is carried over from its parent's folder."""
+
     reads_teacher: ClassVar[bool] = False
     """Whether its result depends on the teacher even where it is given a model."""
 

@@ -8,11 +8,11 @@ from typing import Literal
 TOKENIZER = "tokenizer"
 """The input that `--tokenizer` names, and what a stage makes that trains one."""
 
-Form = Literal["quantized", "low_rank", "sparse", "shared", "partly_shared", "factorized_embeddings"]
+Form = Literal["quantized", "low_rank", "sparse", "shared", "partly_shared", "factorized_embeddings", "static"]
 """A property of a model that not every stage can work on. quantized: matrices or tables are integers.  low_rank: some
 matrices are products of two.  sparse: some matrices are 2:4 sparse.  shared: layers share parameters.  partly_shared:
 they share matrices, and each keeps norms, biases or a residual of its own.  factorized_embeddings: the embedding tables
-are narrower than the hidden states."""
+are narrower than the hidden states.  static: a vector for each token, without layers."""
 
 Start = Literal["input", "random", "checkpoint", "teacher"]
 """What a stage's model starts from. input: the model that it is given.  random: random weights.  checkpoint: one that
@@ -41,6 +41,12 @@ def rejects_sparse(doing: str, do: str = "sparsify last, and only once") -> Reje
 def rejects_low_rank(doing: str, do: str = "factorize last, and only once") -> Rejection:
     """Of a stage that reads whole matrices."""
     return Rejection("low_rank", f"the model has low-rank factors already, and {doing} needs full matrices", do)
+
+
+def rejects_static(what: str) -> Rejection:
+    """Of a stage that works on layers. what: it does, such as "sparsify"."""
+    do = "start from a model with layers"
+    return Rejection("static", f"a static model has no layers and no attention, and there is nothing to {what}", do)
 
 
 def rejects_partly_shared(what: str, do: str) -> Rejection:

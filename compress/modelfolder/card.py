@@ -52,6 +52,11 @@ class Facts:
     quantized: bool = False
     onnx: bool = False
 
+    @property
+    def is_static(self) -> bool:
+        """Whether the model is a vector for each token, which transformers has no class for."""
+        return self.layers == 0
+
 
 def escape(text: str, limit: int = 200) -> str:
     """Foreign text as plain markdown text on one line."""
@@ -136,12 +141,16 @@ _METRICS: Mapping[str, str] = {
 
 def _library(facts: Facts) -> str:
     """What loads the folder as it is meant to be computed: of a quantized one with integers."""
+    if facts.is_static:
+        return "sentence-transformers"
     if facts.stock_class and not facts.quantized:
         return "transformers"
     return "onnx" if facts.onnx else "compress"
 
 
 def _pipeline(meta: FolderMeta, facts: Facts) -> str | None:
+    if facts.is_static:
+        return "sentence-similarity"
     if "task" in facts.heads:
         return meta.task if meta.task in _OWN_PIPELINES else "text-classification"
     return "fill-mask" if "mlm" in facts.heads else None
@@ -196,9 +205,15 @@ def _codes(meta: FolderMeta) -> list[str]:
 
 def _summary(meta: FolderMeta, facts: Facts) -> str:
     heads = {"mlm": "masked language model", "pair": "sentence pairs", "task": "task"}
+    shape = (
+        f"A static model, a vector of {facts.hidden} dimensions for each token, without attention: "
+        f"{facts.parameters:,} parameters."
+        if facts.is_static
+        else f"An encoder of {facts.layers} layers of width {facts.hidden}: {facts.parameters:,} parameters, "
+        f"{facts.parameters_without_embeddings:,} without embeddings."
+    )
     lines = [
-        f"An encoder of {facts.layers} layers of width {facts.hidden}: {facts.parameters:,} parameters, "
-        f"{facts.parameters_without_embeddings:,} without embeddings.",
+        shape,
         "",
         f"- heads: {', '.join(heads.get(h, h) for h in facts.heads) or 'none'}",
     ]
@@ -211,6 +226,10 @@ def _summary(meta: FolderMeta, facts: Facts) -> str:
 
 
 def _loading(facts: Facts) -> str:
+    if facts.is_static:
+        return (
+            "The folder loads unmodified with sentence-transformers (`StaticEmbedding`) and model2vec (`StaticModel`)."
+        )
     file = " ONNX clients read `model.onnx`, which gives the same predictions." if facts.onnx else ""
     if facts.stock_class and facts.quantized:
         text = f"The folder loads unmodified with transformers' `{facts.stock_class}`, which **computes with the float "
@@ -374,6 +393,8 @@ def _use(meta: FolderMeta, facts: Facts) -> str:
     if "task" in facts.heads:
         given = '--question "…" --context "…"' if meta.task == QUESTION_ANSWERING else '"some text"'
         lines += ["```sh", f"compress predict <this folder> {given}", "```", ""]
+    if facts.is_static:
+        return "\n".join([*lines, "With sentence-transformers:", "", *_with_sentence_transformers()])
     if facts.stock_class and not facts.quantized:
         lines += ["With transformers:", "", *_with_transformers(meta, facts.stock_class), ""]
     if facts.onnx:
@@ -403,6 +424,16 @@ def _with_transformers(meta: FolderMeta, name: str) -> list[str]:
         'tokenizer = AutoTokenizer.from_pretrained("<this folder>")',
         f'model = {name}.from_pretrained("<this folder>")',
         f"output = model(**tokenizer({_call(meta, 'pt')}))",
+        "```",
+    ]
+
+
+def _with_sentence_transformers() -> list[str]:
+    return [
+        "```python",
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        'vectors = SentenceTransformer("<this folder>").encode(["a text"])',
         "```",
     ]
 

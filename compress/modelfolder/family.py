@@ -107,6 +107,10 @@ class Family(ABC):
         """`config` as the class of this family that has these heads runs it."""
         return config
 
+    def embedding_values(self, head: HeadConfig) -> dict[str, Any]:
+        """What the config.json of a model with this embedding head says of it; the rest is in files beside it."""
+        return {}
+
     def list_fused_tensors(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
         """Stored name → our parameter names, of every tensor that is stored as the concatenation of several of ours."""
         return {}
@@ -209,6 +213,8 @@ def choose(
 
 def _nearest(config: EncoderConfig, preferred: str | None) -> str:
     """The stock family whose tokens and positions are read as those of a model that no stock class computes."""
+    if config.is_static:
+        return "model2vec"
     if config.positions == "rotary":
         return "nomic_bert" if config.segments else "modernbert"
     if config.disentangled is not None:
@@ -232,6 +238,8 @@ def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ())
     parts), "no_bias", "no_linear_bias" (matrices of layers without one, norms with one), "head_width" (heads that do
     not add up to the hidden size), "relative_bias" (a bias of the scores by distance), "disentangled" (attention).
     """
+    if config.is_static:
+        return "it has no layers"
     shape = config.layers[0]
     if is_low_rank(config):
         return "its layers have low-rank factors"

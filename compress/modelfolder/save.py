@@ -231,7 +231,9 @@ def _config_values(model: Model, family: Family, meta: FolderMeta, state: Mappin
     heads = stock_heads(model.head_configs)
     values = family.config_values(model.config, heads)
     values["dtype"] = _DTYPES[next(iter(state.values())).dtype]
-    task = heads.get("task")
+    task = model.head_configs.get("task")
+    if task is not None and task.kind == EMBEDDING:
+        return values | family.embedding_values(task)
     return values if task is None else values | labels.write_names(meta.label_names, task.problem)
 
 

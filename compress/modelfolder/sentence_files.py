@@ -22,6 +22,7 @@ from compress.modelfolder.sentence_pooling import (
     NEW_WIDTH,
     PACKAGE,
     PROMPTS,
+    STATIC,
     WIDTH,
     list_modules,
     settings_file,
@@ -80,7 +81,7 @@ def identity(folder: Path) -> str:
 def _modules(folder: Path) -> Iterator[tuple[str, str]]:
     """(kind, folder) of each module after the encoder."""
     for module in list_modules(folder / MODULES):
-        if module.kind == "Transformer":
+        if module.kind in ("Transformer", STATIC):
             if module.path:
                 raise module.fields.wrong("path", "an empty path: the encoder in the folder itself")
             continue

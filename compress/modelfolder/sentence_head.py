@@ -110,9 +110,10 @@ def head_files(model: Model, meta: FolderMeta, given: Mapping[str, bytes]) -> di
     if MODULES not in given:
         made = tuple(Dense(d["weight"], d.get("bias"), s.tanh) for d, s in zip(denses, shapes.denses, strict=True))
         settings = meta.task_settings
-        lowercase, pools_prompt = bool(settings.get("lowercase")), not settings.get("unpooled_prompts")
-        pooling = NAMES[shapes.pooling]
-        parts = SentenceParts(pooling, made, shapes.normalize, meta.max_length, lowercase, pools_prompt=pools_prompt)
+        parts = SentenceParts(
+            NAMES[shapes.pooling], made, shapes.normalize, meta.max_length, bool(settings.get("lowercase")),
+            pools_prompt=not settings.get("unpooled_prompts"), static=model.config.is_static,
+        )  # fmt: skip
         return part_files(parts, model.config.hidden) | _prompt_file(settings) | dict(given)
     files = dict(given)
     modules = parse_modules(decode(given[MODULES], MODULES), MODULES)

@@ -1,8 +1,9 @@
 """How a folder turns a text into one vector, in the format of sentence-transformers.
 
 `modules.json` lists what follows the encoder: Pooling (mean, [CLS], max, weighted mean or last token), Dense (a matrix
-and a bias) and Normalize. Post-processing that is linear, such as whitening or the removal of components, is a Dense,
-so a folder that we write loads there unmodified. A folder without the list means the mean of its tokens.
+and a bias) and Normalize. StaticEmbedding is the mean of rows of a word table: an encoder and its pooling in one.
+Post-processing that is linear, such as whitening or the removal of components, is a Dense, so a folder that we write
+loads there unmodified. A folder without the list means the mean of its tokens.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ READS: dict[Pooling, Read] = {
 }  # fmt: skip
 """The same as an embedding head calls them."""
 NAMES: dict[Read, Pooling] = {read: name for name, read in READS.items()}
+STATIC = "StaticEmbedding"
 WIDTH, NEW_WIDTH = "word_embedding_dimension", "embedding_dimension"
 VECTOR = "sentence_embedding"
 PROMPTS = "config_sentence_transformers.json"
@@ -70,7 +72,7 @@ class SentenceParts:
     """From a text's last hidden states to its vector: pooled, through each Dense, and to length 1 where `normalize`.
 
     max_length: of a text in tokens; None: what the encoder holds.  lowercase: texts are lower-cased first.  prompt:
-    what is put before each text.  pools_prompt: whether the tokens of prompts are pooled.
+    what is put before each text.  pools_prompt: whether the tokens of prompts are pooled.  static: of a word table.
     """
 
     pooling: Pooling = "mean"
@@ -80,6 +82,7 @@ class SentenceParts:
     lowercase: bool = False
     prompt: str = ""
     pools_prompt: bool = True
+    static: bool = False
 
     def __call__(self, pooled: Tensor) -> Tensor:
         """(N, hidden) pooled states → (N, width)."""
@@ -108,7 +111,7 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
     if not listed.is_file():
         return SentenceParts()
     pooling: Pooling | None = None
-    whole = True
+    whole, static = True, False
     denses: list[Dense] = []
     normalize = False
     for module in list_modules(listed):
@@ -116,6 +119,10 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
         if kind == "Transformer":
             if where != folder:
                 raise module.fields.wrong("path", "an empty path: the encoder in the folder itself")
+        elif kind == STATIC:
+            if where != folder:
+                raise module.fields.wrong("path", "an empty path: the word table in the folder itself")
+            pooling, static = "mean", True
         elif kind == "Pooling":
             pooling, whole = _pooling(where / _CONFIG, hidden)
         elif kind == "Dense" and not normalize:
@@ -127,7 +134,7 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
         else:
             raise UserError(
                 f"module {printable(kind) or 'without a type'} is not supported", where=str(listed),
-                why="supported: Transformer, Pooling, Dense and, last, Normalize",
+                why="supported: Transformer, Pooling or StaticEmbedding, Dense and, last, Normalize",
             )  # fmt: skip
     if pooling is None:
         raise UserError("no Pooling module", where=str(listed), do="add a Pooling module")
@@ -139,7 +146,7 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
             "a default prompt that is left out of the pooling is not supported", where=str(listed),
             why="include_prompt is false", do=f"set default_prompt_name to null in {PROMPTS}",
         )  # fmt: skip
-    return SentenceParts(pooling, tuple(denses), normalize, read_max_length(folder), lowercase, prompt, whole)
+    return SentenceParts(pooling, tuple(denses), normalize, read_max_length(folder), lowercase, prompt, whole, static)
 
 
 def read_prompt(folder: Path) -> str:
@@ -197,15 +204,18 @@ def parse_modules(text: str, where: str) -> list[Module]:
 
 def part_files(parts: SentenceParts, hidden: int) -> dict[str, bytes]:
     """The files of a folder that means these parts, by name; what `read_parts` reads back."""
-    names = ["Pooling", *("Dense" for _ in parts.denses), *(["Normalize"] if parts.normalize else [])]
-    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{TYPES}Transformer"}]
+    names = [*([] if parts.static else ["Pooling"]), *("Dense" for _ in parts.denses)]
+    names += ["Normalize"] if parts.normalize else []
+    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{TYPES}{STATIC if parts.static else 'Transformer'}"}]
     listed += [
         {"idx": i, "name": str(i), "path": f"{i}_{name}", "type": f"{TYPES}{name}"} for i, name in enumerate(names, 1)
     ]
     modes = {mode: name == parts.pooling for name, mode in _MODES.items()}
     whole = {} if parts.pools_prompt else {"include_prompt": False}
-    files = {MODULES: _json(listed), f"1_Pooling/{_CONFIG}": _json({WIDTH: hidden, **modes, **whole})}
-    for number, dense in enumerate(parts.denses, 2):
+    files = {MODULES: _json(listed)}
+    if not parts.static:
+        files[f"1_Pooling/{_CONFIG}"] = _json({WIDTH: hidden, **modes, **whole})
+    for number, dense in enumerate(parts.denses, 1 if parts.static else 2):
         activation = next(name for name, tanh in _ACTIVATIONS.items() if tanh == dense.tanh)
         out, given = map(int, dense.weight.shape)
         values = {"in_features": given, "out_features": out, "bias": dense.bias is not None}
@@ -238,6 +248,8 @@ def _rows(text: str, where: str) -> list[Fields]:
 def _plain(module: Fields) -> str:
     """Where a module lies: a folder right below, and never elsewhere on this machine."""
     path = _string(module, "path")
+    if path == "." and _kind(_string(module, "type")) == STATIC:  # as model2vec writes it
+        return ""
     if path in (".", "..") or set(path) & set("/\\:\0"):
         raise module.wrong("path", "the name of a folder beside modules.json")
     return path

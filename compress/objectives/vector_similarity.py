@@ -22,14 +22,23 @@ class Objective(Base):
     al., arXiv 2101.04731, within the batch). The widths of the vectors may differ. Mean over texts; a micro-batch of
     one or two texts has no effect.
     temperature: divides the cosines of both; lower values compare the nearest texts only.
+    halvings: also the student's first half, quarter, … of its dimensions, so many of them, are compared with all of the
+        teacher's; the loss is the mean (Matryoshka, Kusupati et al., arXiv 2205.13147).
     """
 
     coupled = True
     softens = False  # its temperature divides cosines
     of_vectors: ClassVar[bool] = True
+    any_width: ClassVar[bool] = True
 
-    def __init__(self, *, temperature: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = 0.05) -> None:
+    def __init__(
+        self,
+        *,
+        temperature: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = 0.05,
+        halvings: Annotated[int, Field(ge=0, le=10)] = 0,
+    ) -> None:
         super().__init__()
+        self.halvings = halvings
         self.temperature = positive(temperature, "temperature", _KIND)
         self.student_needs = Needs(logits=True)
         self.teacher_needs: Needs | None = Needs(logits=True)
@@ -43,8 +52,13 @@ class Objective(Base):
         ours = field(student, "logits", _KIND)
         if batch.rows < 3:
             return make_zero_loss(ours)
-        p, q = (self._log_shares(widen(vectors)) for vectors in (ours, theirs))
-        return F.kl_div(p, q, log_target=True, reduction="sum") / batch.rows
+        wanted = self._log_shares(widen(theirs))
+        widths = [max(1, ours.shape[1] >> times) for times in range(self.halvings + 1)]
+        found = [
+            F.kl_div(self._log_shares(widen(ours[:, :width])), wanted, log_target=True, reduction="sum")
+            for width in widths
+        ]
+        return torch.stack(found).mean() / batch.rows
 
     def _log_shares(self, vectors: Tensor) -> Tensor:
         """(B, D) → (B, B-1): log-softmax of each text's similarities to the others."""

@@ -47,6 +47,11 @@ def encode(
     Raises UserError for an opset that lacks an operator, a model above 2 GiB, and for parameters that no rule here
     writes, which it names.
     """
+    if model.config.is_static:
+        raise UserError(
+            "a static model has no ONNX file", why="it has no layers to compute",
+            do="use its folder: SentenceTransformer(folder) loads it",
+        )  # fmt: skip
     if not OLDEST_OPSET <= opset <= NEWEST_OPSET:
         raise UserError(
             f"opset {opset} is not supported",
@@ -161,12 +166,14 @@ class Writer:
             ids = SEGMENTS if self.segments else g.integers(0)
             rows = self.parts.rows(parts.segment, "embeddings.segment", lambda table: g.op("Gather", table, ids))
             x = g.op("Add", x, rows)
+        norm = parts.norm
+        assert norm is not None  # only a static model has none, which `encode` rejects
         if parts.projection is None:
-            return self.norm(x, parts.norm, "embeddings.norm.")
+            return self.norm(x, norm, "embeddings.norm.")
         if parts.project_first:
             x = self.linear(x, parts.projection, "embeddings.projection.")
-            return self.norm(x, parts.norm, "embeddings.norm.")
-        x = self.norm(x, parts.norm, "embeddings.norm.")
+            return self.norm(x, norm, "embeddings.norm.")
+        x = self.norm(x, norm, "embeddings.norm.")
         return self.linear(x, parts.projection, "embeddings.projection.")
 
     # --- one layer --------------------------------------------------------------------------------------------

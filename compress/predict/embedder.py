@@ -57,10 +57,9 @@ class Embedder:
         examples = encode_texts(self.tokenizer, whole, max_length=self.max_length)
         found, done = [], 0
         for batch in evaluation_batches(examples, MAX_TOKENS):
-            state = self._run(batch.to(self.device), Needs()).last_hidden
-            taken = PackedLayout(batch.cu_seqlens.to(self.device), batch.max_length).pool(
-                state, READS[self.parts.pooling]
-            )
+            read = self._run.model.select_tokens(batch.to(self.device))
+            state = self._run(read, Needs()).last_hidden
+            taken = PackedLayout(read.cu_seqlens, read.max_length).pool(state, READS[self.parts.pooling])
             found.append((batch.row_ids.numpy(), taken.float().cpu().numpy()))
             done += batch.rows
             told(done)

@@ -135,6 +135,7 @@ def forms_of(config: EncoderConfig | None) -> list[ModelForm]:
         "shared": config.sharing is not None or config.layer_groups is not None,
         "partly_shared": config.sharing is not None,
         "factorized_embeddings": config.width != config.hidden,
+        "static": config.is_static,
     }
     return [ModelForm(form, None) for form, there in forms.items() if there]
 
@@ -155,7 +156,8 @@ def check_order(recipe: Recipe, indices: Sequence[int], start: EncoderConfig | N
             now = after[who] if isinstance(who, int) else given
         reason = _objection(spec, now)
         # What the first stage cannot take of the model that it is given, it says itself, and with its figures.
-        if reason is not None and not (index == models[0] and reason[0].by is None):
+        own = index == models[0] and reason is not None and reason[0].by is None and reason[0].form != "static"
+        if reason is not None and not own:
             raise _refused(recipe, index, *reason)
         now = after[index] = [*now, *(ModelForm(form, index) for form in spec.makes_forms())]
 
@@ -163,9 +165,10 @@ def check_order(recipe: Recipe, indices: Sequence[int], start: EncoderConfig | N
 def _refused(recipe: Recipe, index: int, found: ModelForm, rejection: Rejection) -> UserError:
     here = label(recipe, index)
     earlier = "this model" if found.by is None else label(recipe, found.by)
-    return UserError(
-        f"{here} cannot come after {earlier}", where=f"recipe {recipe.name}", why=rejection.why, do=rejection.do
-    )
+    what = f"{here} cannot come after {earlier}"
+    if found.form == "static":
+        what = f"{recipe.stages[index].kind.replace('_', '-')} does not work on a static model"
+    return UserError(what, where=f"recipe {recipe.name}", why=rejection.why, do=rejection.do)
 
 
 def _refuse_lost(recipe: Recipe, indices: Sequence[int], index: int) -> None:

@@ -18,7 +18,7 @@ from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta
 from compress.modelfolder.resolve import resolve
-from compress.modelfolder.sentence_files import sentence_files
+from compress.modelfolder.sentence_files import prompt_files, sentence_files
 from compress.modelfolder.sentence_pooling import MODULES
 from compress.run import cache, chain
 from compress.run.contexts import Contexts
@@ -343,6 +343,8 @@ def _sentence_files(
     folder = _parent(spec, context)
     if folder is None or not (folder / MODULES).is_file():
         return {}
+    if spec.own_pooling:
+        return prompt_files(folder)
     return sentence_files(folder, modelfolder.inspect(folder).config, hidden=hidden, positions=positions)
 
 

@@ -12,7 +12,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Similarity = Literal["cosine", "dot"]
+Similarity = Literal["cosine", "dot", "hamming"]
+"""hamming: of packed bits (N, D / 8) uint8, minus the number of bits that differ."""
 DOCUMENTS, QUERIES = 8192, 256
 """Rows of one block of the search, whose scores take some tens of MB whatever the number of documents."""
 TOP = 100
@@ -56,7 +57,7 @@ def search(
         rows = np.arange(start, start + len(block))
         for number, part in enumerate(asked):
             here = slice(number * QUERIES, number * QUERIES + len(part))
-            keys = _keys(part @ block.T, rows)
+            keys = _keys(_agreement(part, block) if similarity == "hamming" else part @ block.T, rows)
             if skip is not None:
                 own = np.asarray(skip[here], dtype=np.int64) - start
                 inside = np.flatnonzero((own >= 0) & (own < len(block)))
@@ -110,8 +111,32 @@ def cosines(ours: NDArray, theirs: NDArray) -> NDArray[np.float64]:
     return np.divide((a * b).sum(1), length, out=np.zeros(len(a)), where=length > 0)
 
 
-def _ready(block: NDArray, similarity: Similarity, what: str) -> NDArray[np.float32]:
-    """(n, D) fp32, of length 1 for cosines."""
+def _agreement(queries: NDArray[np.uint8], documents: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Packed bits (q, B) and (n, B) → (q, n) minus the number of bits that differ."""
+    found = np.zeros((len(queries), len(documents)), dtype=np.float32)
+    for ours, theirs in zip(_words(queries).T, _words(documents).T, strict=True):
+        found -= _count_bits(ours[:, None] ^ theirs)
+    return found
+
+
+def _words(bits: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """(n, B) bytes as (n, B / 8 rounded up) words."""
+    padded = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    return padded.view(np.uint64)
+
+
+def _count_bits(words: NDArray[np.uint64]) -> NDArray:
+    """Bits that are set in each; numpy has this since version 2."""
+    if hasattr(np, "bitwise_count"):
+        return np.bitwise_count(words)
+    return np.unpackbits(words[..., None].view(np.uint8), axis=-1).sum(-1)
+
+
+def _ready(block: NDArray, similarity: Similarity, what: str) -> NDArray:
+    """(n, D) fp32, of length 1 for cosines; packed bits as they are."""
+    if similarity == "hamming":
+        return np.asarray(block, dtype=np.uint8)
     rows = np.asarray(block, dtype=np.float32)
     if not np.isfinite(rows).all():
         raise ValueError(f"vectors of {what} hold values that are not finite")

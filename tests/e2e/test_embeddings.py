@@ -10,13 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
+import torch
+import torch.nn.functional as F
 from e2e_toy import Cli, write_rows
+from safetensors.torch import load_file
 from sentence_folders import TEXTS, as_sentence_transformers, check_carried, vectors
 
 from compress.fit.cost import block_table
 from compress.modelfolder.folder import inspect, load_model, save_model
 from compress.modelfolder.sentence_files import sentence_files
 from compress.onnx.session import OnnxSession
+from compress.predict.embedder import Embedder
 from compress.predict.predictor import Predictor
 
 HIDDEN = 16
@@ -289,3 +294,88 @@ def test_minilm_keeps_its_vectors(minilm: Path, tmp_path: Path) -> None:
         tmp_path / "made", loaded.model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta, beside=beside
     )
     same_vectors(made, minilm)
+
+
+# --- a static model -----------------------------------------------------------------------------------------------
+
+
+def test_a_static_model_of_token_vectors(mine: Path, compress: Cli) -> None:
+    start = result(compress("make-static", mine, *DATA, "--dimensions", "6", "--no-recover", "--output", "runs/start"))
+    made = result(compress("make-static", mine, *DATA, "--dimensions", "6", "--steps", "2", "--output", "runs/static"))
+    for folder in (start, made):
+        modules = json.loads((folder / "modules.json").read_text())
+        assert [row["type"].rpartition(".")[2] for row in modules] == ["StaticEmbedding", "Normalize"]
+        table = load_file(folder / "model.safetensors")["embeddings"]
+        assert table.dtype is torch.float16
+        assert table.shape[1] == 6
+        tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        texts = [*TEXTS, "film " * 200, ""]  # no text is cut
+        ids = [encoded.ids for encoded in tokenizer.encode_batch(texts, add_special_tokens=False)]
+        wanted = [F.normalize(table.float()[row].sum(0), dim=0) for row in ids]
+        np.testing.assert_allclose(Embedder(folder)(texts), torch.stack(wanted).numpy(), atol=1e-5)
+        np.testing.assert_allclose(
+            [answer.vector for answer in Predictor(folder).predict(texts)], torch.stack(wanted).numpy(), atol=1e-5
+        )
+        silent = [tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[UNK]", "[PAD]")]
+        assert not table[silent].any()
+    assert not torch.equal(*(load_file(folder / "model.safetensors")["embeddings"] for folder in (start, made)))
+    done = compress("evaluate", made, "--against", mine, *DATA, "--json")
+    assert done.code == 0, done.err
+    assert 0 < figures(done)[FIDELITY[0]] <= 1
+
+    done = compress("prune-layers", made, *DATA, "--keep", "1", "--no-recover")
+    assert done.code == 2
+    assert "prune-layers does not work on a static model" in done.line
+    for command in (
+        ("fit", made, *DATA, "--max-mb", "1"),
+        ("analyze", made, *DATA),
+        ("extend", made, "--max-positions", "64"),
+    ):
+        done = compress(*command)
+        assert done.code == 2
+        assert f"{command[0]} needs layers, and a static model has none" in done.line
+    done = compress("export", made, "--output", "onnx")
+    assert done.code == 2
+    assert "a static model has no ONNX file" in done.line
+    done = compress("make-static", mine, *DATA, "--dimensions", str(HIDDEN + 1), "--no-recover")
+    assert (done.code, done.line) == (
+        2, f"error: dimensions: 17 dimensions: the vectors of {mine} have 16; give 16 or less"
+    )  # fmt: skip
+
+
+def test_fewer_dimensions_and_stored_vectors(mine: Path, compress: Cli) -> None:
+    cut = result(
+        compress("reduce-dimensions", mine, *DATA, "--dimensions", "6", "--no-recover", "--output", "runs/cut")
+    )
+    assert inspect(cut).heads["task"].labels == 6
+    parent, found = vectors(mine, TEXTS), vectors(cut, TEXTS)  # read from the files, a Dense among them
+    same_vectors(cut, cut)
+    whole = result(compress("reduce-dimensions", mine, *DATA, "--steps", "2", "--output", "runs/whole"))
+    assert inspect(whole).heads["task"].labels == HIDDEN
+    assert found.shape == (len(TEXTS), 6)
+    assert parent.shape == (len(TEXTS), HIDDEN)
+
+    asked = ("--vectors", "float32,int8,binary", "--dimensions", "16,8", "--output", "table", "--json")
+    done = compress("evaluate", whole, "--against", mine, *DATA, *asked)
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)["vectors"]
+    sizes = [(row["kind"], row["dimensions"], row["bytes_per_vector"]) for row in rows]
+    assert sizes == [
+        ("float32", 16, 64), ("int8", 16, 16), ("binary", 16, 2), ("float32", 8, 32), ("int8", 8, 8), ("binary", 8, 1),
+    ]  # fmt: skip
+    assert rows[0]["difference"] is None
+    assert all(0 <= row["quality"][0] <= 1 and row["search_ms_per_million"] > 0 for row in rows)
+    assert json.loads(Path("table/vectors.json").read_text())["vectors"] == rows
+    assert np.shape(rows[1]["int8_ranges"]) == (2, 16)
+
+    done = compress("evaluate", mine, *DATA, "--vectors", "int4")
+    assert done.code == 2
+    assert done.line.startswith("error: --vectors: no way to store vectors is called 'int4'; ")
+    done = compress("evaluate", mine, *DATA, "--vectors", "int8", "--dimensions", "17")
+    assert (done.code, done.line) == (
+        2, f"error: --dimensions: 17 dimensions: the vectors of {mine} have 16 dimensions; give 1 to 16",
+    )  # fmt: skip
+    done = compress("reduce-dimensions", mine, *DATA, "--dimensions", "17", "--no-recover")
+    assert (done.code, done.line) == (
+        2, f"error: dimensions: 17 dimensions: the vectors of {mine} have 16; give 16 or less",
+    )  # fmt: skip

@@ -29,7 +29,7 @@ from compress.modelfolder.stock import Stock
 def test_every_family_and_every_class_that_we_read_is_compared() -> None:
     stock = {kind: family for kind, family in load_families().items() if isinstance(family, Stock)}
     assert {(kind, name) for kind, family in stock.items() for name in family.architectures} == set(GRID)
-    assert load_families().keys() - stock.keys() == {NATIVE}
+    assert load_families().keys() - stock.keys() == {NATIVE, "model2vec"}  # transformers has no class of the second
 
 
 @pytest.mark.parametrize(("family", "name"), thorough_but(FIRST_CLASSES, GRID))

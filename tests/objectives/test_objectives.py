@@ -486,3 +486,17 @@ def test_vector_similarity() -> None:
     objective = build("vector_similarity", {"temperature": 0.2})
     found = objective(EncoderOutput(ours, logits=ours), EncoderOutput(theirs, logits=theirs), THREE)
     assert float(found) == pytest.approx(total / 3, abs=1e-9)
+
+
+def test_vector_similarity_of_first_dimensions() -> None:
+    ours, theirs = vectors_of(0.3), vectors_of(1.1)
+    parts = [
+        build("vector_similarity", {})(
+            EncoderOutput(ours, logits=ours[:, : ours.shape[1] >> times]), EncoderOutput(theirs, logits=theirs), THREE
+        )
+        for times in range(3)
+    ]
+    found = build("vector_similarity", {"halvings": 2})(
+        EncoderOutput(ours, logits=ours), EncoderOutput(theirs, logits=theirs), THREE
+    )
+    assert float(found) == pytest.approx(sum(map(float, parts)) / 3, abs=1e-9)

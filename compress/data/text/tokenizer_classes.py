@@ -32,7 +32,7 @@ BY_MODEL = {
     "bert": "BertTokenizer", "distilbert": "BertTokenizer", "electra": "BertTokenizer", "nomic_bert": "BertTokenizer",
     "roberta": "RobertaTokenizer", "longformer": "RobertaTokenizer", "xlm-roberta": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer", "albert": "AlbertTokenizer", "modernbert": AS_STORED,
-    "mpnet": "MPNetTokenizer", "deberta-v2": "DebertaV2Tokenizer",
+    "mpnet": "MPNetTokenizer", "deberta-v2": "DebertaV2Tokenizer", "model2vec": AS_STORED,
 }  # fmt: skip
 """model_type → the class that AutoTokenizer takes where the folder names none."""
 ALIASES = {

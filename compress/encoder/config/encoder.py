@@ -20,7 +20,7 @@ from compress.encoder.config.wiring import check_first_norm, check_global_projec
 from compress.encoder.modules.pattern import AttentionPattern, check_windows
 from compress.errors import UserError
 
-Norm = Literal["post", "pre"]
+Norm = Literal["post", "pre", "none"]
 Positions = Literal["learned", "sinusoidal", "sinusoidal_start", "rotary", "none"]
 
 MAX_PARAMETERS = 12_000_000_000
@@ -38,7 +38,8 @@ class EncoderConfig:
     layer_groups: for each layer, which group of parameters it uses, numbered 0.. in order of appearance; layers of one
         group are one module, stored once.  None: every layer has its own.
     sharing: layers that share matrices and keep something of their own; in place of layer_groups.
-    norm: "post" as in BERT, or "pre" (2002.04745), which ends with one more norm.
+    norm: "post" as in BERT, or "pre" (2002.04745), which ends with one more norm; "none" of a static model: the vector
+        of a token is its row of the word table, with no layers, norms, positions and segments.
     first_norm: of pre: false where the first layer's attention reads the embeddings as they are, since they were
         normalised just before (ModernBERT, 2412.13663).
     bias: whether linear layers and norms have one; last matrices of heads do in any case.
@@ -127,7 +128,8 @@ class EncoderConfig:
         check_first_norm(self.norm, self.groups, first_norm=self.first_norm)
         check_rotary(self.rotary_bases, self.positions, self.layers)
         relative = {name: getattr(self, name) for name in KINDS}
-        check_relative(relative, self.positions, windowed=self.windows is not None)
+        if not self.is_static:
+            check_relative(relative, self.positions, windowed=self.windows is not None)
         if self.relative_bias is not None:
             heads = [shape.heads for shape in self.layers]
             object.__setattr__(self, "relative_bias", self.relative_bias.split(heads))
@@ -171,6 +173,11 @@ class EncoderConfig:
         return len(self.layers)
 
     @property
+    def is_static(self) -> bool:
+        """Whether a token's vector does not depend on the tokens around it: there is no attention."""
+        return self.norm == "none"
+
+    @property
     def width(self) -> int:
         """Width E of the embedding tables."""
         return self.hidden if self.embedding is None else self.embedding
@@ -194,7 +201,7 @@ class EncoderConfig:
     @property
     def group_shapes(self) -> tuple[LayerShape, ...]:
         """The shape of each group of parameters."""
-        return tuple(self.layers[self.groups.index(g)] for g in range(max(self.groups) + 1))
+        return tuple(self.layers[self.groups.index(g)] for g in range(max(self.groups, default=-1) + 1))
 
     @property
     def position_rows(self) -> int:
@@ -210,7 +217,9 @@ class EncoderConfig:
     def count_parameters(self) -> int:
         """Parameters of the encoder with its pooler, without heads; a shared group counts once."""
         norm = 2 if self.bias else 1  # numbers for each dimension
-        total = self.count_embeddings() + norm * (self.hidden if self.project_first else self.width)
+        total = self.count_embeddings()
+        if not self.is_static:
+            total += norm * (self.hidden if self.project_first else self.width)
         if self.width != self.hidden:
             total += self.width * self.hidden + (self.hidden if self.bias else 0)
         total += self._count_layers() + self._count_relative()
@@ -303,7 +312,9 @@ def _check_sizes(config: EncoderConfig) -> None:
             where="encoder.pad_id",
             why=f"allowed: 0..{config.vocabulary - 1}",
         )
-    if not config.layers:
+    if config.is_static:
+        _check_static(config)
+    elif not config.layers:
         raise UserError("an encoder needs at least one layer", where="encoder.layers")
     if config.depth > MAX_LAYERS:
         raise UserError(f"{config.depth} layers", where="encoder.layers", why=f"at most {MAX_LAYERS} are allowed")
@@ -315,6 +326,17 @@ def _check_sizes(config: EncoderConfig) -> None:
             checks.positive(name, getattr(shape, name), where=where)
         for check in (check_ranks, check_sparse):
             check(shape, config.hidden, where, gated=config.gated, shared=shared)
+
+
+def _check_static(config: EncoderConfig) -> None:
+    """A static model is its word table."""
+    other = {
+        "layers": config.layers, "embedding": config.embedding, "segments": config.segments, "pooler": config.pooler,
+        "positions": "" if config.positions == "none" else config.positions,
+    }  # fmt: skip
+    for name, value in other.items():
+        if value:
+            raise UserError(f"a static model has no {name}, found {value!r}", where=f"encoder.{name}")
 
 
 def _check_choices(config: EncoderConfig) -> None:

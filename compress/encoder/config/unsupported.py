@@ -9,6 +9,14 @@ from compress.encoder.config.sparsity import is_sparse
 from compress.errors import UserError
 
 
+def refuse_static(config: EncoderConfig, doing: str, where: str) -> None:
+    """Raise UserError for a static model, by an operation on layers."""
+    if config.is_static:
+        raise UserError(
+            f"{doing} needs layers, and a static model has none", where=where, do="start from a model with layers"
+        )
+
+
 def refuse_low_rank(config: EncoderConfig, doing: str, where: str, do: str = "") -> None:
     """Raise UserError for a model whose matrices are products, by an operation that reads whole ones."""
     if is_low_rank(config):

@@ -118,7 +118,8 @@ class Embeddings(nn.Module):
             self.position = FixedPositions(rows, width) if fixed else empty(nn.Embedding, rows, width)
         self.segment = empty(nn.Embedding, config.segments, width) if config.segments else None
         self.project_first = config.project_first
-        self.norm = layer_norm(config.hidden if config.project_first else width, config.norm_eps, config.bias)
+        normed = config.hidden if config.project_first else width
+        self.norm = None if config.is_static else layer_norm(normed, config.norm_eps, config.bias)
         self.dropout = Dropout(config.dropout)
         self.projection = linear(width, config.hidden, config.bias) if width != config.hidden else None
 
@@ -130,6 +131,8 @@ class Embeddings(nn.Module):
         if self.segment is not None:
             alike = segment_ids is None or self.segment.num_embeddings == 1
             x = x + (compute_weight(self.segment)[0] if alike else self.segment(segment_ids))
+        if self.norm is None:
+            return x
         if self.projection is None:
             return self.dropout(self.norm(x))
         if self.project_first:

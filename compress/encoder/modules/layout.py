@@ -184,7 +184,8 @@ class PackedLayout:
         if pooling == "weighted_mean":
             places = torch.arange(1, x.shape[0] + 1, device=x.device) - self.cu_seqlens[:-1].index_select(0, rows)
             x, lengths = x * places[:, None].to(x.dtype), lengths * (lengths + 1) // 2
-        return x.new_zeros(len(lengths), x.shape[1]).index_add(0, rows, x) / lengths[:, None]
+        sums = x.new_zeros(len(lengths), x.shape[1]).index_add(0, rows, x)
+        return sums / lengths.clamp(min=1)[:, None]  # a static model may read nothing of a text
 
     def _split(self, q: Tensor, k: Tensor, v: Tensor):
         """(count, length, q, k, v) of each run, tensors as views (count, H, length, K)."""

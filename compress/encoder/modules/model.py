@@ -186,6 +186,7 @@ class Model(nn.Module):
 
         Raises UserError for a sequence longer than the positions, a token outside the vocabulary, a missing head.
         """
+        batch = self.select_tokens(batch)
         if batch.max_length > self.config.max_positions:
             raise self._too_long(batch)
         if needs.mlm == "masked" and batch.mlm_positions is None:
@@ -193,6 +194,11 @@ class Model(nn.Module):
         layout = PackedLayout.of(batch)
         output = self.encoder(batch.input_ids, batch.position_ids, batch.segment_ids, layout, needs)
         return self.apply_heads(output, layout, needs, batch.mlm_positions)
+
+    def select_tokens(self, batch: Batch) -> Batch:
+        """What the encoder reads of a batch: the tensors (T, ..) of its output are of these tokens. A static model has
+        no special tokens."""
+        return batch.without_special() if self.config.is_static else batch
 
     def forward_padded(
         self,
@@ -244,17 +250,14 @@ class Model(nn.Module):
             wanted.remove("task")
         if not wanted:
             return output
-        first = layout.first(x)
-        pooling = self._head_config("task").pooling if "task" in wanted else "first"
-        read = first if pooling == "first" else layout.pool(x, pooling)
-        if output.pooled is None and any(self._head_config(name).needs_pooler for name in wanted):
-            pooled = self.encoder.pool(first)
-        else:
-            pooled = output.pooled
+        pooled = output.pooled
+        if pooled is None and any(self._head_config(name).needs_pooler for name in wanted):
+            pooled = self.encoder.pool(layout.first(x))
         if "task" in wanted:
+            read = layout.pool(x, self._head_config("task").pooling)
             output.logits = cast(SequenceHead, self._head("task"))(read, pooled)
         if "pair" in wanted:
-            output.pair_logits = cast(SequenceHead, self._head("pair"))(first, pooled)
+            output.pair_logits = cast(SequenceHead, self._head("pair"))(layout.first(x), pooled)
         return output
 
     def _head(self, name: str) -> nn.Module:

@@ -18,6 +18,7 @@ from compress.encoder.config.unsupported import (
     refuse_low_rank,
     refuse_quantized,
     refuse_sparse,
+    refuse_static,
 )
 from compress.errors import UserError
 from compress.fit.request.bounds import Bounds
@@ -77,6 +78,7 @@ class Case:
                 "training is not supported for sentence embeddings", where=f"--train {wanted.train}",
                 do="remove it, and train the result with compress distill --recipe embed-distil",
             )  # fmt: skip
+        refuse_static(info.config, "fit", str(source))
         refuse_quantized(info.config, "fitting it", str(source))
         refuse_low_rank(info.config, "fitting it", str(source))
         refuse_global_projections(info.config, "fitting it", str(source))

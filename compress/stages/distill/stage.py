@@ -17,12 +17,14 @@ from compress.data.batches.paired import PairedBatches
 from compress.data.batches.ragged import Ragged
 from compress.data.tables.table import Table
 from compress.data.tasks import task_of
+from compress.data.tasks.embedding import COSINE
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.infer.prepare import Precision
 from compress.encoder.infer.prepare import prepare as prepare_teacher
 from compress.encoder.modules.model import Model
+from compress.encoder.modules.static import finish_static, keep_silent
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import EnsembleTeacher, members_in_order
@@ -43,7 +45,7 @@ from compress.stages.distill.text_agreement import TextAgreement
 from compress.stages.distill.text_rows import Models, choose_text_rows
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows, check_comparable
 from compress.stages.distill.tying import Tying
-from compress.stages.distill.vectors import check_objectives
+from compress.stages.distill.vectors import check_objectives, check_widths
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
 from compress.stages.shared.stage import (
     WATCHED,
@@ -289,6 +291,9 @@ class Stage:
             student, spec, c, lambda: sample_batches(data.train, labelled, self._calibration_rows(), c)
         )
         student = set_dropout(student, spec.dropout)
+        keep_silent(student)
+        if free and teacher is not None:
+            check_widths(self._built(), student.head_configs["task"].labels, teacher.heads["task"].labels)
         objectives = self._objectives(student, (teacher or reader).model, source, begun.copied)
         both = None
         if alien and teacher is not None and not by_columns and spec.asks_teacher():
@@ -312,13 +317,18 @@ class Stage:
         counts = {**data.count_rows(table), **text.figures}
         parent = None if asked is None else lambda: asked
         validate, select, watched = task_validation(data, table, c, parent=parent), task_choice(table), WATCHED
+        widths = {model.head_configs["task"].labels for model in (student, (teacher or reader).model)} if free else {0}
+        if select[0] == COSINE and len(widths) > 1:
+            select = ("loss", "min")  # vectors of other widths have no cosine
         if text.held_out is not None:
             carried = None if both is None else both.build_teacher_batches
             alike = TextAgreement(table, text.held_out, reader, c, asked, carried)
             validate, select, watched = alike.add_to(validate), alike.select, alike.watched
         prepared = PreparedStage(
             finish=lambda: StageOutput(
-                tying.finish_student(), begun.tokenizer_files, self._noted(folder_meta(c, parents, table), student)
+                finish_static(tying.finish_student()),
+                begun.tokenizer_files,
+                self._noted(folder_meta(c, parents, table), student),
             ),
             module=kind(student, objectives, taught.teacher, [*tying.regularizers, Ranges(student, spec)]),
             opening=taught.opening,
@@ -451,7 +461,9 @@ class Stage:
 
     @staticmethod
     def _noted(meta: FolderMeta, student: Model) -> FolderMeta:
-        """meta, with a word about rounding."""
+        """meta, with a word about rounding; a static model cuts no text."""
+        if student.config.is_static:
+            return meta.model_copy(update={"max_length": None})
         if student.config.quantization is None:
             return meta
         return meta.model_copy(

@@ -12,6 +12,19 @@ from compress.stages.distill.spec import Spec
 _OWN = "vectors and vector_similarity"
 
 
+def check_widths(objectives: Mapping[str, tuple[float, nn.Module]], ours: int, theirs: int) -> None:
+    """Raise UserError for objectives that compare the vectors of student and teacher number by number, where these
+    have other widths."""
+    if ours == theirs:
+        return
+    for name, (_, objective) in objectives.items():
+        if getattr(objective, "of_vectors", False) and not getattr(objective, "any_width", False):
+            raise UserError(
+                f"objective {name} compares vectors of one width", where="objectives",
+                why=f"the student's have {ours} dimensions, the teacher's {theirs}", do="use vector_similarity",
+            )  # fmt: skip
+
+
 def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Spec, embeds: bool) -> None:
     """Raise UserError for objectives that read a task head's output as what it is not, and for options that a
     distillation of embeddings does not have. embeds: the head gives vectors, not logits of classes."""

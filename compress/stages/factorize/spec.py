@@ -14,6 +14,7 @@ from compress.contracts.traits import (
     rejects_partly_shared,
     rejects_quantized,
     rejects_sparse,
+    rejects_static,
 )
 from compress.registry import RowOf
 
@@ -29,6 +30,7 @@ class Spec(StageSpec):
     timed_by: ClassVar[tuple[str, ...]] = ("only_faster",)
     forms: ClassVar[tuple[Form, ...]] = ("low_rank",)
     rejected: ClassVar[tuple[Rejection, ...]] = (
+        rejects_static("factorize"),
         rejects_quantized("factorizing it"),
         rejects_sparse("factorizing it", "use only one of the two"),
         rejects_low_rank("factorizing it"),

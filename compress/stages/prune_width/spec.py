@@ -13,6 +13,7 @@ from compress.contracts.traits import (
     rejects_partly_shared,
     rejects_quantized,
     rejects_sparse,
+    rejects_static,
 )
 from compress.registry import RowOf
 
@@ -30,6 +31,7 @@ class Spec(StageSpec):
     timed: ClassVar[bool] = True
     timed_by: ClassVar[tuple[str, ...]] = ("target_latency",)
     rejected: ClassVar[tuple[Rejection, ...]] = (
+        rejects_static("cut"),
         rejects_quantized("cutting it"), rejects_sparse("cutting it"), rejects_low_rank("cutting it")
     )  # fmt: skip
     milestone: ClassVar[str | None] = "after cutting"

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from compress.contracts import StageSpec
-from compress.contracts.traits import Form, Rejection, rejects_quantized
+from compress.contracts.traits import Form, Rejection, rejects_quantized, rejects_static
 from compress.encoder.config.schemes import QuantizationSpec
 
 
@@ -20,7 +20,7 @@ class Spec(QuantizationSpec, StageSpec):
 
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
     forms: ClassVar[tuple[Form, ...]] = ("quantized",)
-    rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("quantizing it again"),)
+    rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("quantizing it again"), rejects_static("quantize"))
     milestone: ClassVar[str | None] = "PTQ"
     trained: ClassVar[str | None] = "QAT"
     embeds: ClassVar[bool] = True

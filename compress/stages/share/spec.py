@@ -7,7 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from compress.contracts import Frozen, StageSpec
-from compress.contracts.traits import Form, Rejection, rejects_low_rank, rejects_quantized, rejects_sparse
+from compress.contracts.traits import (
+    Form,
+    Rejection,
+    rejects_low_rank,
+    rejects_quantized,
+    rejects_sparse,
+    rejects_static,
+)
 from compress.registry import RowOf
 
 SIZES = ("size", "error", "max_mb")
@@ -40,7 +47,7 @@ class Spec(StageSpec):
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
     task_recipe: ClassVar[str | None] = "share"
-    rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("sharing its layers"),)
+    rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("sharing its layers"), rejects_static("share"))
     milestone: ClassVar[str | None] = "after conversion"
     embeds: ClassVar[bool] = True
 

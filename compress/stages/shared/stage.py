@@ -38,7 +38,7 @@ from compress.data.reading.pool import PoolRequest, TextVectors
 from compress.data.reading.sources import open_table
 from compress.data.reading.teacher_columns import TeacherColumns
 from compress.data.tables import groups
-from compress.data.tables.table import Rows, Table, format_count
+from compress.data.tables.table import Rows, Table, format_count, spread_places
 from compress.data.task import METRIC, Task
 from compress.data.tasks import find_label_free, for_head, task_of
 from compress.data.text import texts
@@ -72,6 +72,8 @@ VALIDATION_ROWS = 2000
 """Most rows of one validation in a training of automatic length."""
 SPREAD_TOKENS = 4096
 """Real tokens that are read at once where nothing is trained."""
+COMPARED_TEXTS = 1000
+"""Texts whose similarities to each other are compared."""
 FINDINGS = "findings.json"
 """What was found while a stage was trained, in its folder: a table as MLflow shows it."""
 LABELLED, TAUGHT = "labelled", "teacher_labelled"
@@ -786,8 +788,13 @@ def collect_logits(
 
 
 def mean_distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """1 minus the mean cosine of two models' vectors (N, D)."""
-    return 1.0 - float(cosines(ours, theirs).mean())
+    """1 minus the mean cosine of two models' vectors (N, D); of vectors of other widths, (N, D) and (N, E), the root
+    mean square difference of the cosines between texts, over some of them."""
+    if ours.shape == theirs.shape:
+        return 1.0 - float(cosines(ours, theirs).mean())
+    some = spread_places(len(ours), COMPARED_TEXTS)
+    units = [x[some] / np.maximum(np.linalg.norm(x[some], axis=1, keepdims=True), 1e-12) for x in (ours, theirs)]
+    return float(np.sqrt(np.square(units[0] @ units[0].T - units[1] @ units[1].T).mean()))
 
 
 def _on_device(batches: EvaluationBatches, tokens: int, device: str) -> Iterable[Batch]:

@@ -14,6 +14,7 @@ from compress.contracts.traits import (
     rejects_partly_shared,
     rejects_quantized,
     rejects_sparse,
+    rejects_static,
 )
 from compress.registry import RowOf
 
@@ -25,6 +26,7 @@ class Spec(StageSpec):
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
     forms: ClassVar[tuple[Form, ...]] = ("sparse",)
     rejected: ClassVar[tuple[Rejection, ...]] = (
+        rejects_static("sparsify"),
         rejects_quantized("making it sparse"),
         rejects_sparse("making it sparse"),
         rejects_low_rank("making it sparse", "use only one of the two"),

@@ -1,0 +1,1 @@
+"""Stage: a static model of token vectors from an embedding model."""

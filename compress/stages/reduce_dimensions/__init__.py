@@ -1,0 +1,1 @@
+"""Stage: fewer dimensions for the vectors of an embedding model."""
