@@ -179,7 +179,7 @@ def test_hidden_must_be_divisible_by_heads() -> None:
         ({"pooler": 1}, "encoder.pooler: pooler must be true or false, not 1"),
         ({"activation": "gelo"}, "encoder.activation: unknown activation 'gelo': known: gelu, gelu_new, relu, silu; "
          "did you mean 'gelu'?"),
-        ({"norm": 7}, "encoder.norm: unknown norm 7: known: post, pre"),
+        ({"norm": 7}, "encoder.norm: unknown norm 7: known: post, pre, none"),
         ({"positions": "learnt"}, "encoder.positions: unknown positions 'learnt': known: learned, sinusoidal, "
          "sinusoidal_start, rotary, none; did you mean 'learned'?"),
         ({"layer_groups": (0, 1)}, "encoder.layer_groups: 2 entries for 3 layers"),

@@ -62,6 +62,7 @@ from compress.training.rate import choose_rate
 from compress.training.schedule import total_steps
 from compress.training.time_limit import format_minutes
 from evaluation.quality.retrieval import cosines
+from evaluation.representation.neighbours import NEIGHBOURS, neighbour_overlap
 
 _log = logging.getLogger("compress.stages")
 
@@ -73,7 +74,7 @@ VALIDATION_ROWS = 2000
 SPREAD_TOKENS = 4096
 """Real tokens that are read at once where nothing is trained."""
 COMPARED_TEXTS = 1000
-"""Texts whose similarities to each other are compared."""
+"""Texts whose neighbours are looked for among each other."""
 FINDINGS = "findings.json"
 """What was found while a stage was trained, in its folder: a table as MLflow shows it."""
 LABELLED, TAUGHT = "labelled", "teacher_labelled"
@@ -788,13 +789,16 @@ def collect_logits(
 
 
 def mean_distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """1 minus the mean cosine of two models' vectors (N, D); of vectors of other widths, (N, D) and (N, E), the root
-    mean square difference of the cosines between texts, over some of them."""
+    """1 minus the mean cosine of two models' vectors (N, D); of vectors of other widths, (N, D) and (N, E), 1 minus the
+    share of the nearest neighbours that both models have in common, among some of the texts. (The differences of their
+    cosines would not do: training by similarities shifts all of them.)"""
     if ours.shape == theirs.shape:
         return 1.0 - float(cosines(ours, theirs).mean())
     some = spread_places(len(ours), COMPARED_TEXTS)
-    units = [x[some] / np.maximum(np.linalg.norm(x[some], axis=1, keepdims=True), 1e-12) for x in (ours, theirs)]
-    return float(np.sqrt(np.square(units[0] @ units[0].T - units[1] @ units[1].T).mean()))
+    neighbours = min(NEIGHBOURS, len(some) - 1)
+    if neighbours < 1:
+        return 0.0
+    return 1.0 - float(neighbour_overlap(ours[some], theirs[some], neighbours=neighbours).mean())
 
 
 def _on_device(batches: EvaluationBatches, tokens: int, device: str) -> Iterable[Batch]:
