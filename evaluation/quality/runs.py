@@ -5,7 +5,7 @@ Rows and runs are both a sample. One run says which of two models is better on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,19 +17,48 @@ Weighted = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """(R, rows) numbers of draws of each row → (R,) figures."""
 
 
+RESAMPLES, SEED = 2000, 0
+"""Of the rows, in `difference_over_runs`."""
+
+
 @dataclass(frozen=True)
-class DrawnFigures:
-    """The mean of figures of things that were drawn at random from many: which were drawn is a sample too."""
+class RecordedFigure:
+    """A figure on all rows and on the usual draws of `difference_over_runs`, of a run that another process made.
+    value: of the rows.  figures: (RESAMPLES,) of the draws."""
+
+    value: float
+    figures: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: int, figure: Weighted) -> RecordedFigure:
+        """What `figure` gives on so many rows."""
+        drawn = [figure(weights) for _, weights in _draws(rows, RESAMPLES, SEED)]
+        return cls(float(figure(np.ones((1, rows)))[0]), np.concatenate(drawn))
+
+    def __call__(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The value of all rows. Raises ValueError for other weights, which nobody recorded."""
+        if len(weights) != 1 or not (weights == 1).all():
+            raise ValueError("only the figure of all rows and of the usual draws is known")
+        return np.array([self.value])
+
+
+@dataclass(frozen=True)
+class MeanFigure:
+    """The mean of several figures."""
 
     figures: tuple[Weighted, ...]
 
     def __call__(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(R, rows) → (R,), of the draws as they are."""
+        """(R, rows) → (R,)."""
         return np.mean([figure(weights) for figure in self.figures], axis=0)
 
-    def resample(self, weights: NDArray[np.float64], seed: Sequence[int]) -> NDArray[np.float64]:
-        """The same with the draws drawn anew for each of R, by the seed."""
-        each = np.stack([figure(weights) for figure in self.figures])
+
+@dataclass(frozen=True)
+class DrawnFigures(MeanFigure):
+    """The mean of figures of things that were drawn at random from many: which were drawn is a sample too."""
+
+    def resample(self, each: NDArray[np.float64], seed: Sequence[int]) -> NDArray[np.float64]:
+        """(R,) means with the draws drawn anew for each of R, by the seed. each: (draws, R) of `figures`."""
         drawn = np.random.default_rng(seed).integers(0, len(each), each.shape)
         return np.take_along_axis(each, drawn, 0).mean(0)
 
@@ -39,8 +68,8 @@ def difference_over_runs(
     ours: Sequence[Weighted],
     theirs: Sequence[Weighted | DrawnFigures],
     *,
-    resamples: int = 2000,
-    seed: int = 0,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
     level: float = 0.95,
 ) -> Interval:
     """Mean of `ours` minus `theirs`, run by run on the same rows, over other rows, other runs and other draws.
@@ -76,16 +105,31 @@ def _resample_runs(
     rows: int, ours: Sequence[Weighted], theirs: Sequence[Weighted | DrawnFigures], resamples: int, seed: int
 ) -> NDArray[np.float64]:
     """(runs, R) differences of each run on resampled rows."""
+    parts = []
+    for start, weights in _draws(rows, resamples, seed):
+        each = [np.stack([_evaluate(one, weights, start, seed) for one in side]) for side in (ours, theirs)]
+        parts.append(each[0] - each[1])
+    return np.concatenate(parts, axis=1)
+
+
+def _draws(rows: int, resamples: int, seed: int) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """(place of the first, (n, rows) numbers of draws of each row) of blocks of resamples."""
     rng = np.random.default_rng(seed)
     block = max(1, 2_000_000 // rows)
-    parts = []
     for start in range(0, resamples, block):
         size = min(block, resamples - start)
         drawn = rng.integers(0, rows, (size, rows)) + np.arange(size)[:, None] * rows
-        weights = np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(np.float64)
-        other = [b.resample(weights, (seed, start)) if isinstance(b, DrawnFigures) else b(weights) for b in theirs]
-        parts.append(np.stack([a(weights) for a in ours]) - np.stack(other))
-    return np.concatenate(parts, axis=1)
+        yield start, np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(np.float64)
+
+
+def _evaluate(figure: Weighted, weights: NDArray[np.float64], start: int, seed: int) -> NDArray[np.float64]:
+    """(R,) of a block of draws, the first at `start`."""
+    if isinstance(figure, RecordedFigure):
+        return figure.figures[start : start + len(weights)]
+    if isinstance(figure, MeanFigure):
+        each = np.stack([_evaluate(one, weights, start, seed) for one in figure.figures])
+        return figure.resample(each, (seed, start)) if isinstance(figure, DrawnFigures) else each.mean(0)
+    return figure(weights)
 
 
 def smallest_detectable_gain(gains: ArrayLike, *, level: float = 0.95, power: float = 0.8) -> float:
