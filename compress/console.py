@@ -32,6 +32,9 @@ PLAIN_SECONDS = 5.0
 REDRAW_SECONDS = 0.25
 """Between two drawings of a bar."""
 
+BOARD_SECONDS = 15.0
+"""Between two lines of a job that runs, where there is no terminal."""
+
 SLOW_SECONDS = 3.0
 """What `Console.slow_progress` waits before it shows anything."""
 
@@ -96,7 +99,7 @@ class Console:
     def document(self, data: Any) -> None:
         """The result for machines: one JSON document on stdout; left out without --json."""
         if self.json:
-            text = json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+            text = json.dumps(finite(data), indent=2, ensure_ascii=False, allow_nan=False, default=str)
             if (collected := _collected.get()) is not None:
                 collected.append(json.loads(text))
                 return
@@ -160,6 +163,20 @@ class Console:
                 bar.close()
         else:
             yield _Lines(self._say, label, rate, delay)
+
+    @contextmanager
+    def board(self, what: str, total: int) -> Iterator[Board]:
+        """The state of `total` jobs that other processes do, one view for all. what: they are called, as `runs`."""
+        if self.quiet:
+            yield Board()
+        elif self.live:
+            board = _LiveBoard(self._rich(self.err), what, total, self.out.isatty())
+            try:
+                yield board
+            finally:
+                board.close()
+        else:
+            yield _LineBoard(self._say, total)
 
     @property
     def shows_progress(self) -> bool:
@@ -305,6 +322,107 @@ def _bar(screen: rich.console.Console, label: str, total: int | None, outputs: b
     return bar
 
 
+# --- several jobs at once ---------------------------------------------------------------------------------------
+
+
+class Board:
+    """Jobs that run elsewhere: what each says of itself. This one shows nothing."""
+
+    def begin(self, name: str) -> None:
+        """A job has started."""
+
+    def say(self, name: str, text: str) -> None:
+        """The newest line of a job that runs; called often."""
+
+    def end(self, name: str, how: str) -> None:
+        """A job has ended. how: done, failed or stopped."""
+
+    def draw(self) -> None:
+        """Show what is new, where it is time."""
+
+
+class _LineBoard(Board):
+    """Without a terminal: a line when a job starts and ends, and every BOARD_SECONDS the newest line of each."""
+
+    def __init__(self, say: Any, total: int) -> None:
+        self.tell, self.total, self.ended = say, total, 0
+        self.texts: dict[str, str] = {}
+        self.said: dict[str, str] = {}
+        self.next = time.monotonic() + BOARD_SECONDS
+
+    def begin(self, name: str) -> None:
+        self.texts[name] = ""
+        self.tell(f"{name}: started")
+
+    def say(self, name: str, text: str) -> None:
+        self.texts[name] = text
+
+    def end(self, name: str, how: str) -> None:
+        self.texts.pop(name, None)
+        self.ended += 1
+        self.tell(f"{name}: {how}, {self.ended} of {self.total} ended")
+
+    def draw(self) -> None:
+        if time.monotonic() < self.next:
+            return
+        self.next = time.monotonic() + BOARD_SECONDS
+        for name, text in self.texts.items():
+            if text and text != self.said.get(name):
+                self.said[name] = text
+                self.tell(f"{name}: {text}")
+
+
+class _LiveBoard(Board):
+    """On a terminal: a line for each job that runs, redrawn; what ended is printed above. Only `draw` draws, no thread.
+
+    outputs: whether stdout is the terminal too.
+    """
+
+    def __init__(self, screen: rich.console.Console, what: str, total: int, outputs: bool) -> None:
+        from rich.live import Live
+
+        self.what, self.total, self.ended = what, total, 0
+        self.texts: dict[str, str] = {}
+        self.next = 0.0
+        self.live = Live(console=screen, auto_refresh=False, transient=True, redirect_stdout=outputs)
+        self.live.start()
+
+    def begin(self, name: str) -> None:
+        self.texts[name] = "started"
+        self.next = 0.0
+
+    def say(self, name: str, text: str) -> None:
+        if text:
+            self.texts[name] = text
+
+    def end(self, name: str, how: str) -> None:
+        from rich.text import Text
+
+        self.texts.pop(name, None)
+        self.ended += 1
+        self.next = 0.0
+        self.live.console.print(Text(printable(f"{name}: {how}")))
+
+    def draw(self) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        if time.monotonic() < self.next:
+            return
+        self.next = time.monotonic() + REDRAW_SECONDS
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(no_wrap=True, overflow="ellipsis")
+        grid.add_row(Text(self.what), Text(f"{self.ended} of {self.total} ended, {len(self.texts)} running"))
+        for name, text in self.texts.items():
+            grid.add_row(Text(printable(name)), Text(printable(text)))
+        self.live.update(grid, refresh=True)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self.live.stop()
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "–"
@@ -331,14 +449,14 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _finite(data: Any) -> Any:
+def finite(data: Any) -> Any:
     """`data` with the numbers that JSON cannot say as null."""
     if isinstance(data, float):
         return data if math.isfinite(data) else None
     if isinstance(data, Mapping):
-        return {str(key): _finite(value) for key, value in data.items()}
+        return {str(key): finite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_finite(item) for item in data]
+        return [finite(item) for item in data]
     return data
 
 

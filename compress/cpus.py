@@ -51,6 +51,11 @@ def prepare_threads(environ: MutableMapping[str, str], cpus: Cpus) -> None:
             environ.setdefault(name, str(cpus.usable))
 
 
+def share_cpus(workers: int, cpus: Cpus) -> int:
+    """Threads of each of so many processes that compute at once."""
+    return max(1, cpus.usable // workers)
+
+
 def _count_affinity() -> int | None:
     if hasattr(os, "process_cpu_count"):  # from Python 3.13 on; knows -X cpu_count and PYTHON_CPU_COUNT too
         return os.process_cpu_count()  # pyright: ignore[reportAttributeAccessIssue]

@@ -295,3 +295,40 @@ def test_text_is_cut_by_columns(limit: int) -> None:
 
 def test_an_ideographic_space_keeps_its_width() -> None:
     assert printable("中\u3000文") == "中  文"
+
+
+def test_jobs_without_a_terminal_are_lines_now_and_then(clock: Clock) -> None:
+    console, _, err = made()
+    with console.board("runs", 2) as board:
+        board.begin("seed-0")
+        board.say("seed-0", "distill 1/9")
+        board.draw()
+        clock.now += module.BOARD_SECONDS
+        board.draw()
+        clock.now += module.BOARD_SECONDS
+        board.draw()
+        board.end("seed-0", "failed")
+    assert err.getvalue().splitlines() == ["seed-0: started", "seed-0: distill 1/9", "seed-0: failed, 1 of 2 ended"]
+    console, _, err = made(quiet=True)
+    with console.board("runs", 2) as board:
+        board.begin("seed-0")
+        board.end("seed-0", "done")
+    assert err.getvalue() == ""
+
+
+def test_jobs_on_a_terminal_are_one_view(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    err = Terminal()
+    with Console(out=io.StringIO(), err=err).board("runs", 2) as board:
+        board.begin("seed-0")
+        board.begin("seed-1")
+        board.say("seed-0", "distill [1/9]")
+        board.draw()
+        board.end("seed-0", "done")
+        clock.now += 1
+        board.draw()
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", err.getvalue())
+    assert "0 of 2 ended, 2 running" in shown
+    assert "distill [1/9]" in shown, "foreign text is shown as it is"
+    assert "seed-0: done" in shown
+    assert "1 of 2 ended, 1 running" in shown

@@ -105,10 +105,19 @@ def _flag(option: click.Option, straight: bool, value: Any, where: str) -> Itera
         if not isinstance(value, Mapping):
             raise UserError("not a dictionary", where=where, do="e.g. set={'stages.0.training.steps': 100}")
         yield from (f"--set={path}={json.dumps(one, default=fspath)}" for path, one in value.items())
+    elif name == "--sweep" and isinstance(value, Mapping):
+        yield from (f"--sweep={path}={_values(row, where)}" for path, row in value.items())
     elif option.multiple and isinstance(value, list | tuple):
         yield from (f"{name}={_text(one)}" for one in value)
     else:
         yield f"{name}={_text(value)}"
+
+
+def _values(row: Any, where: str) -> str:
+    """The values of one key of a sweep."""
+    if not isinstance(row, list | tuple):
+        raise UserError("not a list of values", where=where, do="e.g. sweep={'seed': [0, 1]}")
+    return json.dumps(list(row), default=fspath)[1:-1]
 
 
 def _text(value: Any) -> str:

@@ -9,7 +9,8 @@ What all of them take beside what they name:
 - `training`: values of `training:` for every stage that trains: `{"steps": 200, "learning_rate": 1e-4}`.
 - `set`: any other value of the recipe by its path: `{"stages.0.rows": 512}`.
 - `quiet`: no notes and no progress on stderr.
-- any other flag of the command, underscored: `seed=1, device="cpu", threads="auto", max_length=64, limit=1000`.
+- any other flag of the command, underscored: `seed=1, device="cpu", threads="auto", max_length=64, limit=1000`;
+  `seeds=3, workers=2` and `sweep={"stages.0.training.learning_rate": [1e-4, 3e-4]}` make several runs.
 
 All raise `compress.UserError`, one line that says what is wrong and what to do, and return when the run is done. An
 error that comes after the results were there, such as that of a model of `fit` without a certificate, has them in its

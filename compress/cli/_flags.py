@@ -366,18 +366,6 @@ def run(
     """The recipe's stages of this kind (None: all of them), once or with so many seeds; None without a report."""
     if prints_recipe(loaded, options, console):
         return None
-    from compress.experiments.seeds import run_seeds
-    from compress.run import run_recipe
+    from compress.experiments.launch import launch
 
-    if seeds is not None:
-        require_no_push(options, "--seeds makes several models")
-        run_seeds(loaded, options, console, seeds, verb=verb, inputs=inputs or {})
-        return None
-    return run_recipe(loaded.recipe, options, console, verb=verb, inputs=inputs)
-
-
-def require_no_push(options: RunOptions, why: str) -> None:
-    """Raise UserError where --push is given to a command that does not make exactly one model."""
-    if options.push is not None:
-        do = "remove --push and push one model with compress push"
-        raise UserError("needs a command that makes one model", where="--push", why=why, do=do)
+    return launch(loaded, options, console, seeds=seeds, verb=verb, inputs=inputs or {})

@@ -29,7 +29,13 @@ _GROUP_OF: Mapping[str, str] = {
         ),
         "input",
     ),
-    **dict.fromkeys(("--seed", "--precision", "--resume", "--train", "--steps", "--check", "--trials"), "training"),
+    **dict.fromkeys(
+        (
+            "--seed", "--sweep", "--workers", "--on", "--precision", "--resume", "--train", "--steps", "--check",
+            "--trials",
+        ),
+        "training",
+    ),
     **dict.fromkeys(
         (
             "--output", "--experiment", "--tracking-uri", "--json", "--dry-run", "--print-recipe", "--onnx", "--quiet",

@@ -45,18 +45,19 @@ def _lead(
     check: bool,
     inputs: Mapping[str, Path | None],
 ) -> None:
-    from compress.cli._flags import prints_recipe, require_no_push
+    from compress.cli._flags import prints_recipe
     from compress.console import Console
-    from compress.run import run_recipe
 
     console = Console(quiet=options.quiet, json=options.json)
     console.listen()
     given = {name: path for name, path in inputs.items() if path is not None}
     if check:
-        require_no_push(options, "--check saves no model")
         from compress.errors import UserError
+        from compress.experiments.launch import require_no_push, require_no_workers
         from compress.experiments.overfit import check_recipe
 
+        require_no_push(options, "--check saves no model")
+        require_no_workers(options, "--check makes one short run")
         if seeds is not None:
             raise UserError("cannot be combined with --check", where="--seeds", do="remove one of the two")
         if curve is not None:
@@ -69,29 +70,17 @@ def _lead(
     if curve is not None:
         from compress.errors import UserError
         from compress.experiments.curve import LABELLED, UNLABELLED, Grid, parse_sizes, run_curve
+        from compress.experiments.launch import require_no_push
 
         if seeds is not None:
             raise UserError("cannot be combined with --curve", where="--seeds", do="run --curve once for each --seed")
+        if loaded.recipe.sweep is not None:
+            raise UserError("cannot be combined with --curve", where="--sweep", do="remove one of the two")
         require_no_push(options, "--curve makes several models")
         labelled = parse_sizes(curve[0] or LABELLED, "--curve-labelled", least=1)
         unlabelled = parse_sizes(curve[1] or UNLABELLED, "--curve-unlabelled", least=0)
         run_curve(loaded, options, console, Grid(labelled, unlabelled), verb=verb, inputs=given)
         return
-    if loaded.recipe.sweep is not None:
-        from compress.errors import UserError
-        from compress.experiments.sweep import run_sweep
+    from compress.experiments.launch import launch
 
-        if seeds is not None:
-            raise UserError(
-                "a sweep already consists of several runs", where="--seeds", do="remove --seeds, or sweep over seed"
-            )
-        require_no_push(options, "a sweep makes several models")
-        run_sweep(loaded, options, console, verb=verb, inputs=given)
-        return
-    if seeds is not None:
-        from compress.experiments.seeds import run_seeds
-
-        require_no_push(options, "--seeds makes several models")
-        run_seeds(loaded, options, console, seeds, verb=verb, inputs=given)
-        return
-    run_recipe(loaded.recipe, options, console, verb=verb, inputs=given)
+    launch(loaded, options, console, seeds=seeds, verb=verb, inputs=given)

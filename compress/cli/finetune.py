@@ -13,10 +13,11 @@ from compress.stages.finetune.flags import TABLE
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
+    from compress.recipe import LoadedRecipe
 
 
 @click.command(cls=Command)
-@shared("recipe", "model", "data", "training_compute", "output", "push", "store", "experiment")
+@shared("recipe", "model", "data", "training_compute", "output", "several", "push", "store", "experiment")
 @stage_flags(TABLE)
 def command(options: RunOptions, given: dict[str, Any]) -> None:
     """Fine-tune a model folder on labelled text, to use it or to make it a teacher.
@@ -24,4 +25,8 @@ def command(options: RunOptions, given: dict[str, Any]) -> None:
     \b
       compress finetune --model FOLDER --data FILE_OR_FOLDER
     """
-    run_stages(options, lambda: resolve(TABLE, options.recipe or TABLE.recipe, None, given, options), TABLE.kind)
+
+    def load() -> LoadedRecipe:
+        return resolve(TABLE, options.recipe or TABLE.recipe, None, given, options)
+
+    run_stages(options, load, TABLE.kind, seeds=given["seeds"])

@@ -265,6 +265,40 @@ def threads_option(text: str = "Number of CPU threads (default: torch's).", *, m
     )
 
 
+class WorkerCount(click.IntRange):
+    """A number of worker processes, or `auto`: one for each CPU."""
+
+    name = "number, or auto"
+
+    def __init__(self) -> None:
+        super().__init__(1, 1024)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Raises click.BadParameter."""
+        return value if value == "auto" else super().convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem("auto")] if "auto".startswith(incomplete) else []
+
+
+class ClusterAddress(click.ParamType):
+    """Where runs are made: `ray`, or the address of a Ray cluster."""
+
+    name = "cluster"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        scheme, mark, place = text.partition("://")
+        if text != "ray" and (scheme != "ray" or not mark or ":" not in place):
+            from compress.tracking.names import redact_address
+
+            self.fail(f"'{redact_address(text)}' is no cluster; give ray, or ray://HOST:PORT", param, ctx)
+        return text
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in ("ray", "ray://") if name.startswith(incomplete)]
+
+
 RUNTIMES = ("torch", "torch-int8", "torch-sparse", "torch-compile", "torchao-int8", "torchao-fp8")
 RUNTIMES += ("onnxruntime", "openvino")
 
@@ -443,6 +477,29 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         click.option("--resume", is_flag=True, help="Resume the run in the output folder."),
         click.option("--dry-run", is_flag=True, help="Print the data's sizes and the plan of each stage; run nothing."),
     ),
+    "several": (
+        click.option(
+            "--sweep",
+            multiple=True,
+            metavar="KEY=V1,V2",
+            help="Make a run for each of these values of the recipe, e.g. stages.0.training.learning_rate=1e-4,3e-4; "
+            "repeat for all combinations; with --seeds, each of them with N seeds.",
+        ),
+        click.option(
+            "--workers",
+            type=WorkerCount(),
+            metavar="N|auto",
+            help="Make several runs (--seeds, --sweep, comparisons) in N processes at once, which share the CPUs; "
+            "auto: one for each CPU (default: one after the other, in this process).",
+        ),
+        click.option(
+            "--on",
+            type=ClusterAddress(),
+            metavar="ray|ray://HOST:PORT",
+            help="Make several runs on a Ray cluster (extra ray); ray: on this machine, or on the cluster of "
+            "RAY_ADDRESS. With --workers: at most N at once.",
+        ),
+    ),
     "push": (
         click.option(
             "--push",
@@ -541,6 +598,12 @@ def run_options(values: Mapping[str, Any]) -> RunOptions:
         from compress.training.ranks import ONE_COUNT, require_one_process
 
         require_one_process("auto", "--threads auto", ONE_COUNT)
+    for flag in ("workers", "on"):
+        if flag in plain:
+            from compress.training.ranks import require_one_process
+
+            do = "remove one of the two: torchrun trains one model on several devices, --workers several models at once"
+            require_one_process(f"--{flag}", "torchrun", do)
     if "device" in plain:
         plain["device"] = resolve_device(plain["device"], threads if isinstance(threads, int) else None)
     if "output" in plain:
@@ -598,6 +661,8 @@ _PLAIN = (
     "experiment",
     "push",
     "push_private",
+    "workers",
+    "on",
 )
 _RECIPE_VALUES = {
     "seed": "seed", "model": "model", "data": "data.source", "text_column": "data.text_column",
@@ -672,3 +737,7 @@ def _overrides(values: Mapping[str, Any]) -> Iterator[Override]:
         from compress.recipe import parse_override
 
         yield from (parse_override(text) for text in values["set_"])
+    if values.get("sweep"):
+        from compress.recipe import parse_sweep
+
+        yield parse_sweep(values["sweep"])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("model", type=TeacherName(), required=False)
-@shared("recipe", "data", "unlabelled", "training_compute", "output", "push", "store", "experiment")
+@shared("recipe", "data", "unlabelled", "training_compute", "output", "several", "push", "store", "experiment")
 @stage_flags(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Remove layers of MODEL.
@@ -68,8 +68,10 @@ def _verb(given: dict[str, Any]) -> str | None:
 def _compare(name: str, model: str | None, given: dict[str, Any], options: RunOptions, console: Console) -> None:
     """Compare criteria at one or several numbers of layers."""
     from compress import registry
-    from compress.cli._flags import first_stage, prints_recipe, require_no_push
+    from compress.cli._flags import first_stage, prints_recipe
+    from compress.errors import UserError
     from compress.experiments.criteria import compare_criteria
+    from compress.experiments.launch import require_no_push, require_no_workers
     from compress.stages.shared.flags import parse_numbers, part_kind
 
     check_comparison(given)
@@ -82,6 +84,11 @@ def _compare(name: str, model: str | None, given: dict[str, Any], options: RunOp
     loaded = _resolve(name, model, {**given, "keep": None, "criterion": None}, options, console)
     if prints_recipe(loaded, options, console):
         return
+    if loaded.recipe.sweep is not None:
+        do = "remove one of the two"
+        raise UserError("cannot be combined with a comparison of criteria", where="--sweep", do=do)
+    if given["no_recover"]:
+        require_no_workers(options, "with --no-recover, criteria are compared in this process")
     place = first_stage(loaded.recipe, TABLE.kind)
     compare_criteria(
         loaded, place, depths, given["seeds"] or 1, list(kinds), given["random_subsets"] or 0, _verb(given),

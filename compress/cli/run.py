@@ -9,14 +9,14 @@ import click
 from compress.cli._flags import stage_flags
 from compress.cli._verbs import run_stages
 from compress.cli.options import Command, RecipeName, shared
-from compress.stages.shared.flags import RECOVERY, Table
+from compress.stages.shared.flags import RECOVERY, SEEDS, Table
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
     from compress.recipe import LoadedRecipe
 
 
-TABLE = Table(kind="", recipe="", flags=RECOVERY, demo=False)
+TABLE = Table(kind="", recipe="", flags=(*RECOVERY, SEEDS), demo=False)
 """Flags that every recipe has a meaning for: they change all of its stages that train."""
 
 
@@ -27,7 +27,7 @@ TABLE = Table(kind="", recipe="", flags=RECOVERY, demo=False)
 @click.option("--no-cache", is_flag=True, help="Rerun every stage; use no result of earlier runs.")
 @shared(
     "overrides", "print_recipe", "model", "teacher", "data", "unlabelled", "corpus", "training_compute", "onnx",
-    "output", "push", "store", "experiment",
+    "output", "several", "push", "store", "experiment",
 )  # fmt: skip
 @stage_flags(TABLE)
 def command(
@@ -59,7 +59,7 @@ def command(
         why = "--from reuses the stages before it"
         raise UserError("does not work with --from", where="--no-cache", why=why, do="remove one of the two")
     options = dataclasses.replace(options, chain=ChainOptions(until, begin, not no_cache))
-    run_stages(options, lambda: _resolved(name, options, given), None)
+    run_stages(options, lambda: _resolved(name, options, given), None, seeds=given["seeds"])
 
 
 def _resolved(name: str, options: RunOptions, given: dict[str, Any]) -> LoadedRecipe:

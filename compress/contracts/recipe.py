@@ -207,7 +207,8 @@ class RunOptions:
     runtime: what computes a finished model's answers; None: as its folder is meant to be run.  onnx: whether quantized
     results get their file; None: where it can be written.  push: the hub repository that the model is uploaded to, as
     org/name.  chain: of a run of all stages, each of them measured; None: of other commands.  print_recipe: the
-    resolved recipe is printed and nothing runs.
+    resolved recipe is printed and nothing runs.  workers: processes that make several runs at once; "auto": one for
+    each CPU; None: this process makes them one after the other.  on: the cluster that makes them; None: this machine.
     """
 
     recipe: str | None = None
@@ -232,6 +233,8 @@ class RunOptions:
     push: str | None = None
     push_private: bool = False
     chain: ChainOptions | None = None
+    workers: int | Literal["auto"] | None = None
+    on: str | None = None
 
 
 MOST = 10**12

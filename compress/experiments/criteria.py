@@ -12,8 +12,6 @@ from collections.abc import Collection, Sequence
 from itertools import combinations, count
 from math import comb
 
-import numpy as np
-
 from compress import registry
 from compress.console import Console
 from compress.contracts import Override, RunOptions
@@ -36,13 +34,14 @@ from compress.recipe import LoadedRecipe
 from compress.report.rows import description
 from compress.run import Run
 from compress.run.folder import RUNS, resumable
+from compress.run.jobs import Job, JobSet, run_jobs
 from compress.stages.prune_layers.spec import TARGETS
 from compress.stages.prune_layers.stage import PACKAGE, build
 from compress.stages.prune_layers.subject import Subject, figure
 from compress.stages.prune_layers.targets import check_fits, find_protected_layers, kept_count
 from compress.storage.signals import StopFlag
 from compress.tracking import TrackedRun, open_requested_run
-from evaluation.quality.runs import DrawnFigures
+from evaluation.quality.runs import DrawnFigures, MeanFigure
 
 LIMIT = 1000  # sets of layers that are all tried, to know the best
 QUICK = {"repeats": 5, "seconds": 1.0}  # models of one depth cost the same: timing all of them tells nothing
@@ -144,23 +143,26 @@ class CriterionComparison:
             for number, layers in enumerate(self.draw_random_sets(depth), 1):
                 for seed in self.seeds:
                     wanted.setdefault((layers, seed), []).append(f"draw {number}")
+        jobs = []
         for number, ((layers, seed), criteria) in enumerate(wanted.items(), 1):
-            whose = ", ".join(criteria)
-            self.console.note(f"run {number} of {len(wanted)}: layers {format_layers(layers)}, seed {seed}: {whose}")
-            self._measured[layers, seed] = self._recover(layers, seed, criteria, log)
+            title = f"run {number} of {len(wanted)}: layers {format_layers(layers)}, seed {seed}: {', '.join(criteria)}"
+            jobs.append(self._make_job(layers, seed, criteria, title))
+        # Its own folder was claimed: what is inside belongs to it.
+        outcomes = run_jobs(jobs, JobSet(self.base, self.options, self.verb, {}, log.parent, True), self.console)
+        for key, outcome in zip(wanted, outcomes, strict=True):
+            student = outcome.find("student")
+            assert student is not None
+            self._measured[key] = student
         return [self._scored(entry) for entry in entries]
 
-    def _recover(self, layers: Layers, seed: int, criteria: Sequence[str], log: TrackedRun) -> MeasuredModel:
+    def _make_job(self, layers: Layers, seed: int, criteria: Sequence[str], title: str) -> Job:
         at, origin = f"stages.{self.place}", "--criterion all"
         said = [Override(f"{at}.{key}", None, origin) for key in (*TARGETS, "max_layers_per_stage", "protect")]
         said += [Override(f"{at}.layers", list(layers), origin), Override("seed", seed, origin)]
         said += [Override(f"evaluation.latency.{key}", value, origin) for key, value in QUICK.items()]
-        folder = self.base / f"keep-{len(layers)}" / "-".join(map(str, layers)) / f"seed-{seed}"
-        one = dataclasses.replace(self.options, output=folder, resume=folder.exists())
-        recipe, tags = self.loaded.and_then(*said).recipe, {"compress.criteria": ", ".join(criteria)}
-        report = Run(recipe, one, self.console, self.verb, {}, parent=log.parent, tags=tags).go()
-        assert report is not None
-        return next(m for m in report.measured if m.subject.role == "student")
+        place = f"keep-{len(layers)}/{'-'.join(map(str, layers))}/seed-{seed}"
+        tags = {"compress.criteria": ", ".join(criteria)}
+        return Job(place, self.loaded.and_then(*said).recipe, self.base / place, title, tags, draws=True)
 
     def _scored(self, entry: Entry) -> Entry:
         values = [self._measured[layers, seed].measurement.values for layers, seed in self._runs(entry)]
@@ -211,10 +213,10 @@ class CriterionComparison:
         every, drawn = self.list_sets(here[0].depth), self.draw_random_sets(here[0].depth)
         if every and not here[0].scores:
             worth = self.subject.worth(every).values()
-            return [_mean([one.scored.metrics[self.metric] for one in worth])] * len(self.seeds)
+            return [MeanFigure(tuple(one.scored.metrics[self.metric] for one in worth))] * len(self.seeds)
         if drawn and here[0].scores:
-            figures = [[self._metric(kept, seed) for kept in drawn] for seed in self.seeds]
-            return [_mean(row) if len(drawn) == len(every) else DrawnFigures(tuple(row)) for row in figures]
+            kind = MeanFigure if len(drawn) == len(every) else DrawnFigures
+            return [kind(tuple(self._metric(kept, seed) for kept in drawn)) for seed in self.seeds]
         own = next((e for e in here if e.criterion == COIN), None)
         return None if own is None else self._figures(own)
 
@@ -246,10 +248,6 @@ def draw_layer_sets(whole: Layers, protected: Collection[int], depth: int, draws
         some = order(len(free), "contest-draws", seed, depth, number)[: depth - len(protected)]
         found[tuple(sorted({*protected, *(free[place] for place in some)}))] = None
     return list(found)
-
-
-def _mean(figures: Sequence[Weighted]) -> Weighted:
-    return lambda weights: np.mean([one(weights) for one in figures], axis=0)
 
 
 def compare_criteria(

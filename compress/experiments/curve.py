@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,8 @@ from compress.recipe.schema import Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
-from compress.run.folder import RUNS, resumable
-from compress.run.gain import best_control
+from compress.run.folder import RUNS
+from compress.run.jobs import Job, JobSet, run_jobs
 from compress.run.results import TRAINED_ROWS
 from compress.stages.shared.stage import TAUGHT
 from compress.storage import atomic
@@ -104,22 +103,21 @@ def run_curve(
         warn=console.warn,
     ) as log:  # fmt: skip
         log.params({"method": method, "recipe": recipe.name})
+        jobs = []
         for number, (labelled, unlabelled) in enumerate(plan, 1):
             name = name_cell(labelled, unlabelled)
-            console.note(f"{name}, {number} of {len(plan)}")
-            first = not any(cell.labelled == labelled for cell in cells)
-            folder = base / name
-            one = dataclasses.replace(options, output=folder, resume=options.resume and folder.exists())
+            first = all(before != labelled for before, _ in plan[: number - 1])
             said = list_overrides(stages, stages[-1], labelled, unlabelled, control=first)
-            run = Run(loaded.and_then(*said).recipe, one, console, verb, given, parent=log.parent)
-            with resumable(base):
-                report = run.go()
-            if report is None or not report.measured:
+            cut = loaded.and_then(*said).recipe
+            jobs.append(Job(name, cut, base / name, f"{name}, {number} of {len(plan)}"))
+        shared = JobSet(base, options, verb, given, log.parent, options.resume)
+        for (labelled, _), outcome in zip(plan, run_jobs(jobs, shared, console), strict=True):
+            student = outcome.find("student")
+            if student is None:
                 raise UserError("this recipe measures nothing to compare", where=WHERE)
-            student = next(m for m in report.measured if m.subject.role == "student")
-            lines = [] if report.gain is None else [report.gain.sentence]
+            lines = [] if outcome.gain is None else [outcome.gain]
             used = int(student.measurement.values.get(f"{TRAINED_ROWS}{TAUGHT}", 0))
-            cells.append(Cell(labelled, used, student, best_control(report.measured), lines))
+            cells.append(Cell(labelled, used, student, outcome.control, lines))
         columns, rows = build_table(cells)
         lines = conclude(cells)
         console.table(f"{title(cells[0].student.metric or '')} x 100 by training rows", columns, rows)

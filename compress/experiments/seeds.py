@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -12,11 +11,11 @@ from compress.console import Console
 from compress.contracts import CONTROL, FAKE, Override, RunOptions
 from compress.errors import UserError
 from compress.measure.models import MeasuredModel, kind_of
-from compress.recipe import LoadedRecipe
+from compress.recipe import LoadedRecipe, Recipe
 from compress.report.rows import description, title
-from compress.run import Run, RunReport, input_folder
-from compress.run.folder import RUNS, resumable
-from compress.run.gain import RESAMPLES
+from compress.run import Run, input_folder
+from compress.run.folder import RUNS
+from compress.run.jobs import Job, JobSet, run_jobs
 from compress.tracking import open_requested_run
 from evaluation.quality.intervals import mean_interval
 from evaluation.quality.runs import smallest_detectable_gain
@@ -31,34 +30,57 @@ def run_seeds(
 ) -> None:  # fmt: skip
     """Run a recipe `count` times, with its seed and the next ones, each in a folder of its own, and report all.
 
-    --resume goes on with the seeds that are not done. Raises UserError for a recipe whose runs score nothing, and
-    whatever a single run raises.
+    --resume makes the seeds that are not done. Raises UserError for a recipe whose runs score nothing, and whatever a
+    single run raises.
     """
     recipe = loaded.recipe
     base = options.output or RUNS / f"{recipe.name}-seeds"
     given = {key: input_folder(key, path) for key, path in inputs.items()}
-    seeds = range(recipe.seed, recipe.seed + count)
-    reports: list[RunReport] = []
-    for seed in seeds:
-        console.note(f"seed {seed}, {seed - recipe.seed + 1} of {count}")
-        folder = base / f"seed-{seed}"
-        one = dataclasses.replace(options, output=folder, resume=options.resume and folder.exists())
-        # The last word, after --seed and --set, which say where to begin.
-        seeded = loaded.and_then(Override("seed", seed, f"--seeds {count}"))
-        with resumable(base):  # all seeds, not this seed's folder
-            report = Run(seeded.recipe, one, console, verb, given).go()
-        if report is None:  # a dry run tells its plan once
-            return
-        reports.append(report)
-    if not reports[0].measured:
-        raise UserError("this recipe measures nothing to compare over seeds", where="--seeds")
-    summary = Summary(list(seeds), [r.measured for r in reports])
-    console.table(f"{count} seeds", *summary.table())
-    for line in summary.lines():
-        console.result(line)
-    _track(base, recipe.method or recipe.stages[-1].kind, summary, options, console)
-    runs = [r.as_json() for r in reports]
-    console.document({"seeds": list(seeds), "runs": runs, "summary": summary.values, "notes": summary.lines()})
+    seeds = list_seeds(recipe.seed, count)
+    if options.dry_run:
+        Run(with_seed(loaded, seeds[0], count), options, console, verb, given).go()
+        return
+    method = recipe.method or recipe.stages[-1].kind
+    with open_requested_run(
+        base / "summary", options, name=f"{base.name}, {count} seeds", method=method, role="summary",
+        warn=console.warn,
+    ) as log:  # fmt: skip
+        log.params({"method": method, "seeds": ", ".join(map(str, seeds))})
+        shared = JobSet(base, options, verb, given, log.parent, options.resume)
+        outcomes = run_jobs(list_jobs(loaded, base, count), shared, console)
+        if not outcomes[0].measured:
+            raise UserError("this recipe measures nothing to compare over seeds", where="--seeds")
+        summary = Summary(seeds, [outcome.measured for outcome in outcomes])
+        columns, rows = summary.table()
+        console.table(f"{count} seeds", columns, rows)
+        for line in summary.lines():
+            console.result(line)
+        log.metrics(summary.values)
+        log.note(description(columns, rows, summary.lines()))
+    runs = [outcome.report for outcome in outcomes]
+    console.document({"seeds": seeds, "runs": runs, "summary": summary.values, "notes": summary.lines()})
+
+
+def list_seeds(first: int, count: int) -> list[int]:
+    """The recipe's seed and the next ones."""
+    return list(range(first, first + count))
+
+
+def with_seed(loaded: LoadedRecipe, seed: int, count: int) -> Recipe:
+    """The recipe with one of so many seeds: the last word, after --seed and --set, which say where to begin."""
+    return loaded.and_then(Override("seed", seed, f"--seeds {count}")).recipe
+
+
+def list_jobs(loaded: LoadedRecipe, base: Path, count: int, name: str = "") -> list[Job]:
+    """A run for each of `count` seeds, in folders of `base`. name: of what is repeated, before the seed's."""
+    seeds = list_seeds(loaded.recipe.seed, count)
+    return [
+        Job(
+            f"{name}/seed-{seed}" if name else f"seed-{seed}", with_seed(loaded, seed, count), base / f"seed-{seed}",
+            f"{f'{name}, ' if name else ''}seed {seed}, {place} of {count}",
+        )
+        for place, seed in enumerate(seeds, 1)
+    ]  # fmt: skip
 
 
 class Summary:
@@ -76,12 +98,8 @@ class Summary:
         controls = [role for role in by_role if kind_of(role) == CONTROL]
         best = max(controls, key=lambda role: statistics.mean(self.scores[role]), default=CONTROL)
         self.control = "control" if len(controls) < 2 else f"best control ({best.replace('-', ' ')})"
-        self.gains = [
-            s.scored.difference(c.scored, self.metric, resamples=RESAMPLES)
-            for s, c in zip(by_role.get("student", ()), by_role.get(best, ()), strict=False)
-            if s.scored is not None and c.scored is not None
-        ]
-        self.gain = mean_interval([g.value for g in self.gains]) if len(self.gains) > 1 else None
+        self.gains = [s - c for s, c in zip(self.scores.get("student", ()), self.scores.get(best, ()), strict=False)]
+        self.gain = mean_interval(self.gains) if len(self.gains) > 1 else None
         self.values: dict[str, float] = {"seeds/count": float(len(self.seeds))}
         for role, scores in self.scores.items():
             name = f"{FAKE if role in self.simulated else ''}seeds/{role}_{self.metric}"
@@ -98,7 +116,7 @@ class Summary:
     @property
     def smallest_gain(self) -> float:
         """That so many seeds would find with a probability of 80 %, of gains that spread like these (share of 1)."""
-        return smallest_detectable_gain([g.value for g in self.gains])
+        return smallest_detectable_gain(self.gains)
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Columns and rows: a model a row; a seed a column, then mean and standard deviation, in hundredths."""
@@ -108,9 +126,8 @@ class Summary:
             shown = [f"{100 * x:.2f}" for x in (*scores, statistics.mean(scores), _spread(scores))]
             rows.append((f"{role}, simulated" if role in self.simulated else role, *shown))
         if self.gain is not None:
-            values = [g.value for g in self.gains]
-            shown = [f"{100 * x:+.2f}" for x in (*values, self.gain.value)]
-            rows.append(("gain from the teacher", *shown, f"{100 * _spread(values):.2f}"))
+            shown = [f"{100 * x:+.2f}" for x in (*self.gains, self.gain.value)]
+            rows.append(("gain from the teacher", *shown, f"{100 * _spread(self.gains):.2f}"))
         return columns, rows
 
     def lines(self) -> list[str]:
@@ -140,19 +157,3 @@ _PARTS = (("", "value"), ("_low", "low"), ("_high", "high"))
 
 def _spread(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def _track(base: Path, method: str, summary: Summary, options: RunOptions, console: Console) -> None:
-    """One run that holds the means, beside those of the seeds."""
-    columns, rows = summary.table()
-    with open_requested_run(
-        base / "summary",
-        options,
-        name=f"{base.name}, {len(summary.seeds)} seeds",
-        method=method,
-        role="summary",
-        warn=console.warn,
-    ) as log:
-        log.params({"method": method, "seeds": ", ".join(map(str, summary.seeds))})
-        log.metrics(summary.values)
-        log.note(description(columns, rows, summary.lines()))

@@ -115,7 +115,7 @@ class MeasuredModel:
     the task that decides; None where nothing was scored.  churn: rows answered otherwise than by the teacher.  slices:
     the metric on groups of rows, against the teacher where there is one.  resampled: the metric on resamples of the
     rows, by which other runs are paired with it.  groups: the metric on the groups of one
-    column, whose gaps are of interest."""
+    column, whose gaps are of interest.  document: of a model that another process measured, what `as_json` gave."""
 
     subject: Subject
     measurement: Measurement
@@ -126,6 +126,7 @@ class MeasuredModel:
     slices: Sequence[Slice] = ()
     resampled: ResampledMetric | None = None
     groups: Sequence[Slice] = ()
+    document: Mapping[str, Any] | None = None
 
     @property
     def gap(self) -> Gap | None:
@@ -159,6 +160,8 @@ class MeasuredModel:
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints of it."""
+        if self.document is not None:
+            return dict(self.document)
         told: dict[str, Any] = {"churn": [group.as_json() for group in self.churn]} if self.churn else {}
         told |= {"slices": [s.as_json() for s in self.slices]} if self.slices else {}
         if self.groups:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compress.recipe.compose import LoadedRecipe, load_recipe, parse_override
+    from compress.recipe.compose import LoadedRecipe, load_recipe, parse_override, parse_sweep
     from compress.recipe.library import find_recipe
     from compress.recipe.listing import Entry, list_recipes
     from compress.recipe.renames import as_before, current_kind
@@ -38,11 +38,12 @@ __all__ = [
     "list_recipes",
     "load_recipe",
     "parse_override",
+    "parse_sweep",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("LoadedRecipe", "load_recipe", "parse_override"):
+    if name in ("LoadedRecipe", "load_recipe", "parse_override", "parse_sweep"):
         from compress.recipe import compose as file
     elif name == "find_recipe":
         from compress.recipe import library as file

@@ -120,6 +120,28 @@ def parse_override(text: str) -> Override:
     return Override(path.strip(), None if parsed is None else parsed.plain(), origin)
 
 
+def parse_sweep(texts: Sequence[str]) -> Override:
+    """The grid of all --sweep flags: `a.b=1,2` each, the values as in a YAML list. Raises UserError."""
+    from compress.contracts import Override
+
+    grid: dict[str, Any] = {}
+    for text in texts:
+        origin = f"--sweep {printable(text, 100)}"
+        path, equals, values = (part.strip() for part in text.partition("="))
+        if not equals or not path or not values:
+            do = "e.g. --sweep stages.0.training.learning_rate=1e-4,3e-4"
+            raise UserError("not of the form key=value,value", where=origin, do=do)
+        if path in grid:
+            raise UserError(f"{path} is given twice", where=origin, do="list all of its values in one --sweep")
+        parsed = parse(f"[{values}]", origin, lines=False)
+        found = [] if parsed is None else parsed.plain()
+        repeated = next((value for place, value in enumerate(found) if value in found[:place]), None)
+        if repeated is not None:
+            raise UserError(f"the value {repeated} is listed twice", where=origin, do="list each value once")
+        grid[path] = found
+    return Override("sweep", grid, " ".join(f"--sweep {printable(text, 100)}" for text in texts))
+
+
 def apply(root: Value, override: Override) -> None:
     """Put one override into the tree. Raises UserError, naming the flag, when its path leads nowhere."""
     place = Place(override.origin)

@@ -28,6 +28,8 @@ from compress.training.ranks import ranks
 
 RUNS = Path("runs")
 RECORD = "compress-run.json"
+JOB_LOG, FAILURE = "job.log", "failure.json"
+"""What a worker process prints, and its error: in the folder of a run that it makes."""
 ADDRESS_FLAG = "--tracking-uri"
 VERSION = 1
 
@@ -217,8 +219,8 @@ def _claim_named(path: Path, request: Request, resume: bool) -> RunFolder:
     return RunFolder(path, request, False)
 
 
-_UNBEGUN = (lock.LOCK, lock.RECORD)
-"""What lies in the folder of a run that was killed before it had written its record."""
+_UNBEGUN = (lock.LOCK, lock.RECORD, JOB_LOG, FAILURE)
+"""What lies in the folder of a run that ended before it had written its record."""
 
 
 def command_line() -> str:

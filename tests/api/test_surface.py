@@ -102,6 +102,7 @@ class _Command:
     @click.option("--teacher", multiple=True)
     @click.option("--set", "set_", multiple=True)
     @click.option("--groups")
+    @click.option("--sweep", multiple=True)
     def command() -> None: ...
 
 
@@ -119,6 +120,7 @@ class _Command:
         ({"teacher": Path("a")}, ["--teacher=a"]),
         ({"groups": [1, 2]}, ["--groups=1,2"]),
         ({"groups": [[0, 1], [2]]}, ["--groups=[[0, 1], [2]]"]),
+        ({"sweep": {"a.b": [1e-4, 2], "c": ("x",)}}, ["--sweep=a.b=0.0001, 2", '--sweep=c="x"']),
         ({"set": {"a.0.b": {"c": [1]}, "d": None}}, ['--set=a.0.b={"c": [1]}', "--set=d=null"]),
     ],
 )
@@ -132,6 +134,7 @@ def test_keywords_become_flags(values: dict, words: list[str]) -> None:
         ({"kep": 3}, "compress.x: unknown keyword 'kep'; did you mean 'keep'?"),
         ({"recover": 3}, "compress.x: recover: 3 is not True or False"),
         ({"set": "a=1"}, "compress.x: set: not a dictionary"),
+        ({"sweep": {"seed": 3}}, "compress.x: sweep: not a list of values"),
         ({"json": True}, "compress.x: unknown keyword 'json'"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 from measured_models import ROWS, measured_model, scored_rows
 
 from compress.console import Console
-from compress.contracts import LayerChoice
+from compress.contracts import LayerChoice, RunOptions
 from compress.errors import UserError
 from compress.experiments import criteria
 from compress.experiments.criteria import CriterionComparison, draw_layer_sets, list_layer_sets
 from compress.experiments.criteria_table import Entry, Layers
+from compress.run.jobs import Outcome
 from compress.stages.prune_layers.subject import Worth
 from evaluation.quality.runs import DrawnFigures
 
@@ -199,17 +201,19 @@ def test_each_set_is_recovered_once_for_each_seed(monkeypatch: pytest.MonkeyPatc
     one = comparison([0, 1], draws=1)
     made: list[tuple[Layers, int, list[str]]] = []
 
-    def recover(layers: Layers, seed: int, whose: list[str], _log: Any) -> Any:
-        made.append((layers, seed, list(whose)))
-        return measured_model("student", 170)
+    def recover(jobs: Sequence[tuple[Layers, int, list[str]]], *_: Any) -> Any:
+        made.extend(jobs)
+        return [Outcome({}, [measured_model("student", 170)]) for _ in jobs]
 
-    monkeypatch.setattr(one, "_recover", recover)
+    monkeypatch.setattr(one, "_make_job", lambda layers, seed, whose, _: (layers, seed, list(whose)))
+    monkeypatch.setattr(criteria, "run_jobs", recover)
+    one.base, one.options, one.verb = Path("x"), RunOptions(), None
     ((drawn),) = one.draw_random_sets(2)
     entries = [
         Entry("cka", 2, (drawn, (0, 1) if drawn != (0, 1) else (0, 2)), 1.0),
         Entry("uniform", 2, (drawn,) * 2, 1.0),
     ]
-    found = one.run_recovery(entries, None)  # type: ignore[arg-type]
+    found = one.run_recovery(entries, SimpleNamespace(parent=None))  # type: ignore[arg-type]
     assert (drawn, 0, ["cka", "uniform", "draw 1"]) in made, "criteria that chose the same layers share their run"
     assert (drawn, 1, ["uniform", "draw 1"]) in made
     assert len(made) == len({(layers, seed) for layers, seed, _ in made}) == 3

@@ -6,7 +6,7 @@ from typing import Any
 
 from measured_models import measured_model
 
-from compress.experiments.sweep import Point, conclude, draw_plot, format_point_name, table
+from compress.experiments.sweep import Point, conclude, draw_plot, format_point_name, name_paths, table
 
 GROUPS, SIZE = "stages.0.pattern.groups", "stages.0.embedding.size"
 
@@ -81,3 +81,22 @@ def test_the_picture_has_a_line_for_each_value_of_the_first_key_by_size() -> Non
     two = plot[: plot.index("groups 2")]
     across = [float(pair.split(",")[0]) for pair in two.split('<polyline points="')[1].split('"')[0].split()]
     assert across == sorted(across), "a line goes from small to large"
+
+
+def test_several_seeds_are_one_row_of_means_with_an_interval_over_seeds() -> None:
+    runs = [point(3, 64, 8.0, kept, right, ms=ms) for kept, right, ms in ((99.0, 180, 4.0), (97.0, 176, 6.0))]
+    one = Point(runs[0].values, runs[0].measured, [p.measured for p in runs])
+    columns, rows = table([one])
+    assert columns[2:4] == ("accuracy x 100", "sd")
+    # Student's t of one degree of freedom: 12.706 x 1.414 / 1.414
+    assert rows == [("3", "64", "89.00 [76.29, 101.71]", "1.41", "98.0 %", "8.00", "2.00 M", "5.00 ms")]
+    assert conclude([one])[0] == "means of 2 seeds; the intervals of the metric are over seeds"
+    assert "groups-3_size-64" in conclude([one])[1]
+    assert len(one.as_json()["runs"]) == 2
+    undefined = Point(one.values, one.measured, [runs[0].measured, point(3, 64, 8.0, None, None).measured])
+    assert table([undefined])[1][0][2:5] == ("undefined", "", "")
+
+
+def test_names_of_files_hold_any_value_and_columns_tell_equal_words_apart() -> None:
+    assert format_point_name({"data.source": "a/b c", "a.layers": [0, 2], "x": -1}) == "source-a-b-c_layers-0-2_x--1"
+    assert name_paths(["stages.0.rate", "stages.1.rate", "seed"]) == ["stages.0.rate", "stages.1.rate", "seed"]

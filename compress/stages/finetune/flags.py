@@ -6,7 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compress.errors import UserError
-from compress.stages.shared.flags import TRAINING, Flag, Given, Keys, Table, above_zero, is_given, part_kind, part_names
+from compress.stages.shared.flags import (
+    SEEDS,
+    TRAINING,
+    Flag,
+    Given,
+    Keys,
+    Table,
+    above_zero,
+    is_given,
+    part_kind,
+    part_names,
+)
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -65,6 +76,7 @@ TABLE = Table(
             "the rank.", kind="float", metavar="ALPHA", convert=_of_lora("alpha"),
         ),
         *TRAINING,
+        SEEDS,
     ),
     check=_check,
 )  # fmt: skip

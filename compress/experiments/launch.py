@@ -1,0 +1,48 @@
+"""Runs a recipe as often as was asked for: once, with several seeds, for every combination of a sweep, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.errors import UserError
+from compress.experiments.seeds import run_seeds
+from compress.experiments.sweep import run_sweep
+from compress.recipe import LoadedRecipe
+from compress.run import RunReport, run_recipe
+
+
+def launch(
+    loaded: LoadedRecipe, options: RunOptions, console: Console, *, seeds: int | None, verb: str | None,
+    inputs: Mapping[str, Path],
+) -> RunReport | None:  # fmt: skip
+    """Run it; the report where that was one run, None elsewhere and after a dry run. verb, inputs: as of `run_recipe`.
+
+    Raises UserError for options that do not fit, and what a run raises.
+    """
+    if loaded.recipe.sweep is not None:
+        require_no_push(options, "a sweep makes several models")
+        run_sweep(loaded, options, console, seeds=seeds, verb=verb, inputs=inputs)
+    elif seeds is not None:
+        require_no_push(options, "--seeds makes several models")
+        run_seeds(loaded, options, console, seeds, verb=verb, inputs=inputs)
+    else:
+        require_no_workers(options, "this command makes one run", "add --seeds N or --sweep KEY=V1,V2, or remove it")
+        return run_recipe(loaded.recipe, options, console, verb=verb, inputs=inputs)
+    return None
+
+
+def require_no_push(options: RunOptions, why: str) -> None:
+    """Raise UserError where --push is given to a command that does not make exactly one model."""
+    if options.push is not None:
+        do = "remove --push and push one model with compress push"
+        raise UserError("needs a command that makes one model", where="--push", why=why, do=do)
+
+
+def require_no_workers(options: RunOptions, why: str, do: str = "remove it") -> None:
+    """Raise UserError where several runs at once are asked of a command that makes one."""
+    flag = "--workers" if options.workers is not None else "--on"
+    if options.workers is not None or options.on is not None:
+        raise UserError("is for several runs", where=flag, why=why, do=do)

@@ -1,0 +1,136 @@
+"""One run as a job: everything that a process needs to make it, here or elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compress.console import Console
+from compress.contracts import ChainOptions, RunOptions
+from compress.errors import ExitCode, UserError
+from compress.recipe import Recipe, load_recipe
+from compress.run.folder import FAILURE, JOB_LOG, Request, is_finished, read_record, resumable
+from compress.run.jobs.outcome import OUTCOME, write_outcome
+from compress.run.run import Run
+from compress.run.selection import Selection
+from compress.storage import atomic, safe
+from compress.tracking import Parent
+
+_OPTIONS = ("device", "precision", "runtime", "onnx", "threads", "tracking_uri", "experiment", "debug")
+"""Of `RunOptions`, what a run elsewhere needs beside its recipe and folder."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run of a recipe in a folder of its own. name: unique among the jobs of a command; it names the job in messages.
+    title: the line that says that it starts.  tags: of its tracked run.  draws: as of `write_outcome`."""
+
+    name: str
+    recipe: Recipe
+    folder: Path
+    title: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    draws: bool = False
+
+    @property
+    def log(self) -> Path:
+        """What it prints, where another process runs it."""
+        return self.folder / JOB_LOG
+
+
+@dataclass(frozen=True)
+class JobSet:
+    """What all jobs of a command share. base: the folder around theirs, which the command that resumes names.
+    options: those of the command; `output` and `overrides` are not used.  resume: whether runs that exist are
+    continued.  parent: the tracked run above theirs."""
+
+    base: Path
+    options: RunOptions
+    verb: str | None
+    inputs: Mapping[str, Path]
+    parent: Parent | None
+    resume: bool
+
+    def options_of(self, job: Job) -> RunOptions:
+        """The options of one job's run."""
+        resume = self.resume and job.folder.exists()
+        return dataclasses.replace(self.options, output=job.folder, resume=resume, push=None)
+
+    def request(self, job: Job) -> Request:
+        """What its folder is claimed for."""
+        begin = Selection.of(job.recipe, self.verb, self.options.chain).begin
+        return Request(job.recipe, self.verb, self.inputs, begin)
+
+    def is_done(self, job: Job) -> bool:
+        """Whether an equal run came to its end in the job's folder, and left an outcome."""
+        if not is_finished(job.folder) or not (job.folder / OUTCOME).is_file():
+            return False
+        return read_record(job.folder).get("request_sha256") == self.request(job).digest()
+
+    def make_run(self, job: Job, console: Console) -> Run:
+        """Its run, not started."""
+        return Run(job.recipe, self.options_of(job), console, self.verb, self.inputs, parent=self.parent, tags=job.tags)
+
+    def run(self, job: Job, console: Console) -> None:
+        """Make the run in this process and write its outcome. Raises what a run raises."""
+        with resumable(self.base):  # all jobs, not this job's folder
+            report = self.make_run(job, console).go()
+        assert report is not None
+        write_outcome(report, draws=job.draws)
+
+
+# --- to another process ---------------------------------------------------------------------------------------------
+
+
+def pack(job: Job, shared: JobSet) -> dict[str, Any]:
+    """A job as plain data. It may hold the password of an address: it is handed over, never written to a file."""
+    options = {name: getattr(shared.options, name) for name in _OPTIONS}
+    chain = shared.options.chain
+    return {
+        "job": {
+            **{name: getattr(job, name) for name in ("name", "title", "draws")},
+            "recipe": job.recipe.model_dump(mode="json"), "folder": str(job.folder), "tags": dict(job.tags),
+        },
+        "options": options | {"chain": None if chain is None else dataclasses.asdict(chain)},
+        "shared": {"base": str(shared.base), "verb": shared.verb, "resume": shared.resume},
+        "inputs": {name: str(path) for name, path in shared.inputs.items()},
+        "parent": None if shared.parent is None else dataclasses.asdict(shared.parent),
+        "argv": sys.argv,
+    }  # fmt: skip
+
+
+def unpack(packed: Mapping[str, Any]) -> tuple[Job, JobSet]:
+    """What `pack` packed, but for `argv`."""
+    said, options, parent = dict(packed["job"]), dict(packed["options"]), packed["parent"]
+    job = Job(**said | {"recipe": load_recipe(said["recipe"]), "folder": Path(said["folder"])})
+    chain = options.pop("chain")
+    made = RunOptions(**options, chain=None if chain is None else ChainOptions(**chain))
+    shared = dict(packed["shared"])
+    inputs = {name: Path(path) for name, path in packed["inputs"].items()}
+    above = None if parent is None else Parent(**parent)
+    return job, JobSet(Path(shared["base"]), made, shared["verb"], inputs, above, shared["resume"])
+
+
+# --- failures ---------------------------------------------------------------------------------------------------
+
+
+def write_failure(folder: Path, error: UserError) -> None:
+    """Leave the error of a job in its folder, for the process that waits for it; on a full disk nothing is left."""
+    content = {"what": error.what, "where": error.where, "why": error.why, "do": error.do, "code": int(error.code)}
+    with contextlib.suppress(UserError, OSError):
+        atomic.write_json(folder / FAILURE, content)
+
+
+def read_failure(folder: Path) -> UserError | None:
+    """The error that a job left; None where it left none."""
+    try:
+        said = safe.read_json(folder / FAILURE, 1 << 16)
+        texts = {name: said[name] for name in ("where", "why", "do")}
+        return UserError(said["what"], **texts, code=ExitCode(said["code"]))
+    except (UserError, KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,300 @@
+"""Jobs as tasks of a Ray cluster: one that runs, or one of this machine alone that is started for them.
+
+A task starts the same worker process as `--workers` does, on whichever machine Ray gives it to; all write into one
+shared folder, where this process reads their logs and outcomes. A task whose machine is lost is tried again on another,
+where the run goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.cpus import read_cpus
+from compress.errors import ExitCode, Stopped, UserError
+from compress.run.jobs.child import explain_end, interrupt, start
+from compress.run.jobs.job import Job, JobSet, pack
+from compress.run.jobs.processes import Ended, close, describe, last_line
+from compress.storage import atomic, lock
+from compress.storage.signals import StopFlag
+from compress.tracking import resolve_store
+from compress.tracking.names import hide_address, redact, redact_address
+
+ADDRESS = "RAY_ADDRESS"
+PACKAGES = ("compress-bert", "torch")
+RETRIES = 3
+"""How often a task is started again whose machine was lost."""
+STALE_SECONDS = 180.0
+"""How long a task waits for a run folder whose holder may be lost: longer than a heartbeat counts (`storage.lock`)."""
+_POLL_SECONDS = 0.2
+_LOCAL_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""By this variable Ray decides whether its ports listen on all addresses; 0: on loopback alone, as on a Mac."""
+
+
+@dataclass
+class RayCluster:
+    """Tasks of a cluster that this process is connected to. threads: CPUs of each task.  most: tasks at once; None: as
+    many as fit.  local: whether it is this machine alone.  leaves: whether the connection ends with the jobs."""
+
+    ray: Any
+    threads: int
+    most: int | None
+    local: bool
+    leaves: bool
+    elsewhere = True
+
+    @classmethod
+    def connect(cls, options: RunOptions, most: int | None, jobs: int) -> RayCluster:
+        """The cluster that `--on` names. Raises UserError without Ray, or where nothing answers."""
+        assert options.on is not None
+        ray, address = import_ray(), options.on
+        hide_address(address)
+        local = address == "ray" and not os.environ.get(ADDRESS)
+        how: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+        if local:
+            how |= {"address": "local", "num_cpus": read_cpus().usable, "include_dashboard": False}
+        else:
+            how["address"] = os.environ[ADDRESS] if address == "ray" else address
+        leaves = not ray.is_initialized()
+        try:
+            if leaves:
+                ray.init(**how)
+        except (ConnectionError, RuntimeError, TimeoutError, OSError, ValueError) as error:
+            shown = redact_address(os.environ.get(ADDRESS, "") if address == "ray" else address) or "ray"
+            raise UserError(
+                "no Ray cluster answers", where=f"--on {shown}", why=redact(str(error).splitlines()[0])[:200],
+                do="start one with `ray start --head`, or use --on ray without RAY_ADDRESS, or --workers N",
+                code=ExitCode.ENVIRONMENT,
+            ) from None  # fmt: skip
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        cpus = [int(node["Resources"].get("CPU", 0)) for node in nodes]
+        threads = options.threads if isinstance(options.threads, int) else share_cluster(cpus, min(most or jobs, jobs))
+        gpus = [int(node["Resources"].get("GPU", 0)) for node in nodes]
+        for name, needed, there in (("CPUs", threads, cpus), ("GPUs", _count_gpus(options), gpus)):
+            if needed > max(there, default=0):
+                raise UserError(
+                    f"no node of the cluster has {needed} {name}", where="--on", why=f"most: {max(there, default=0)}",
+                    do="use fewer --threads" if name == "CPUs" else "use --device cpu", code=ExitCode.ENVIRONMENT,
+                )  # fmt: skip
+        return cls(ray, threads, most, local, leaves)
+
+    def run(self, todo: deque[Job], shared: JobSet, console: Console, stop: StopFlag) -> Iterator[Ended]:
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        try:
+            if not self.local:
+                check_store(shared.options, nodes)
+                check_nodes(self.ray, nodes, shared)
+            console.note(f"Ray: {len(nodes)} node{'' if len(nodes) == 1 else 's'}, {self.threads} CPUs for each run")
+            yield from self._run(todo, shared, console, stop)
+        finally:
+            if self.leaves:
+                self.ray.shutdown()
+
+    def _run(self, todo: deque[Job], shared: JobSet, console: Console, stop: StopFlag) -> Iterator[Ended]:
+        task = self.ray.remote(max_retries=RETRIES, num_cpus=self.threads, num_gpus=_count_gpus(shared.options))(
+            run_task
+        )
+        running: dict[Any, Job] = {}
+        asked = False
+        with console.board("runs", len(todo)) as board:
+            while (todo and not stop.requested) or running:
+                while todo and (self.most is None or len(running) < self.most) and not stop.requested:
+                    job = todo.popleft()
+                    running[task.remote(self._pack(job, shared))] = job
+                    board.begin(job.name)
+                if stop.requested and not asked:
+                    asked = True
+                    for one in running:
+                        self.ray.cancel(one, force=False)
+                ready, _ = self.ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS) if running else ((), ())
+                for one in ready:
+                    job = running.pop(one)
+                    error = self._explain(one, job, asked)
+                    board.end(job.name, describe(error))
+                    yield Ended(job, error)
+                for job in running.values():
+                    board.say(job.name, last_line(job.log))
+                board.draw()
+
+    def _pack(self, job: Job, shared: JobSet) -> dict[str, Any]:
+        packed = pack(job, shared)
+        packed["options"]["tracking_uri"] = resolve_store(shared.options.tracking_uri).uri
+        return {"packed": packed, "folder": str(Path.cwd()), "log": str(job.log), "threads": self.threads}
+
+    def _explain(self, one: Any, job: Job, asked: bool) -> UserError | Stopped | None:
+        try:
+            code = self.ray.get(one)
+        except self.ray.exceptions.TaskCancelledError:
+            return Stopped("stopped by a signal")
+        except self.ray.exceptions.RayError as error:
+            if asked:
+                return Stopped("stopped by a signal")
+            why = redact(str(error).splitlines()[0])[:200]
+            memory = type(error).__name__ == "OutOfMemoryError"
+            what = "killed by Ray, which ran out of memory" if memory else "its task failed on the cluster"
+            do = (
+                "use fewer --workers, or more --threads for each run, so that fewer share a machine" if memory else None
+            )
+            return UserError(what, why=why, do=do, code=ExitCode.RESOURCES)
+        return explain_end(code, job.folder, job.log)
+
+
+def import_ray() -> Any:
+    """Ray, without its usage statistics, and if it is started here on loopback alone. Raises UserError without it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not os.environ.get(ADDRESS):
+        os.environ.setdefault(_LOCAL_ONLY, "0")
+    if util.find_spec("ray") is None:
+        raise UserError(
+            "Ray is not installed", where="--on", do="pip install 'compress-bert[ray]', or use --workers N",
+            code=ExitCode.ENVIRONMENT,
+        )  # fmt: skip
+    import ray  # pyright: ignore[reportMissingImports]
+
+    return ray
+
+
+def share_cluster(cpus: Sequence[int], runs: int) -> int:
+    """CPUs of each of so many runs at once. cpus: of each machine; a run does not span two."""
+    return max(1, min(max(cpus, default=1), sum(cpus) // max(1, runs)))
+
+
+def _count_gpus(options: RunOptions) -> int:
+    return 1 if options.device == "cuda" else 0
+
+
+# --- before the first job -----------------------------------------------------------------------------------------
+
+
+def check_store(options: RunOptions, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UserError for a store that is a file, where runs are made on several machines."""
+    store = resolve_store(options.tracking_uri)
+    if store.database is None or len({node["NodeManagerAddress"] for node in nodes} | {_own_address(nodes)}) == 1:
+        return
+    host = socket.gethostname()
+    raise UserError(
+        "a sqlite file cannot be the MLflow store of several machines", where=store.shown,
+        do=f"start a server: mlflow server --backend-store-uri {store.shown} --host {host} --port 5000, and add "
+        f"--tracking-uri http://{host}:5000",
+    )  # fmt: skip
+
+
+def _own_address(nodes: Sequence[Mapping[str, Any]]) -> str:
+    """The address of this machine's node; the machine's name where it has none."""
+    host = socket.gethostname()
+    return next((node["NodeManagerAddress"] for node in nodes if node["NodeManagerHostname"] == host), host)
+
+
+def check_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], shared: JobSet) -> None:
+    """Raise UserError, naming the machine, where a worker could not make a run: another version of Python, compress or
+    torch, another working folder, or an output folder that is not shared."""
+    from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
+        NodeAffinitySchedulingStrategy as Affinity,
+    )
+
+    base = atomic.make_folder(shared.base)
+    marker = base / f".probe-{os.getpid()}"
+    atomic.write_text(marker, "")
+    read = [str(path) for path in shared.inputs.values()]
+    try:
+        probe = ray.remote(num_cpus=0, max_retries=0)(make_probe())
+        asked = {
+            node["NodeManagerHostname"]: probe.options(scheduling_strategy=Affinity(node["NodeID"], soft=False)).remote(
+                str(Path.cwd()), str(marker), read, PACKAGES
+            )
+            for node in nodes
+        }
+        for host, answer in asked.items():
+            check_answer(host, ray.get(answer), describe_here())
+    finally:
+        marker.unlink(missing_ok=True)
+
+
+def make_probe() -> Any:
+    """What each machine is asked, as a function that needs nothing installed there."""
+
+    def probe(folder: str, marker: str, read: list[str], packages: tuple[str, ...]) -> dict[str, Any]:
+        import os
+        import platform
+        from importlib import metadata
+
+        found: dict[str, Any] = {"Python": ".".join(platform.python_version_tuple()[:2])}
+        for name in packages:
+            try:
+                found[name] = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                found[name] = None
+        if not os.path.isdir(folder):
+            return {"versions": found, "missing": [folder]}
+        os.chdir(folder)
+        return {"versions": found, "missing": [path for path in (marker, *read) if not os.path.exists(path)]}
+
+    return probe
+
+
+def describe_here() -> dict[str, str | None]:
+    """The versions that workers must have too."""
+    found: dict[str, str | None] = {"Python": ".".join(platform.python_version_tuple()[:2])}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # a checkout that was never installed
+            found[name] = None
+    return found
+
+
+def check_answer(host: str, answer: Mapping[str, Any], here: Mapping[str, str | None]) -> None:
+    """Raise UserError for a machine that differs from this one."""
+    for name, version in here.items():
+        found = answer["versions"].get(name)
+        if found != version:
+            raise UserError(
+                f"{name} is {found or 'not installed'} on node {host}", where="--on", why=f"here it is {version}",
+                do="install the same versions on all nodes", code=ExitCode.ENVIRONMENT,
+            )  # fmt: skip
+    if answer["missing"]:
+        raise UserError(
+            f"node {host} does not see {Path(answer['missing'][0]).parent}", where="--on",
+            do="use a folder that all nodes share for the working folder and --output", code=ExitCode.ENVIRONMENT,
+        )  # fmt: skip
+
+
+# --- on a worker --------------------------------------------------------------------------------------------------
+
+
+def run_task(given: Mapping[str, Any]) -> int:
+    """Make a packed run in a process of its own; returns its exit code. A cancelled task stops it as Ctrl-C does."""
+    os.chdir(given["folder"])
+    packed, log = dict(given["packed"]), Path(given["log"])
+    folder = Path(packed["job"]["folder"])
+    wait_for_folder(folder)
+    packed["shared"] = {**packed["shared"], "resume": True}  # a task that is tried again finds the run that it began
+    process = start(packed, log, threads=given["threads"])
+    try:
+        while process.poll() is None:
+            time.sleep(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        interrupt(process)
+    except BaseException:
+        interrupt(process, signal.SIGTERM)
+        raise
+    close(process)
+    return int(process.returncode)
+
+
+def wait_for_folder(folder: Path) -> None:
+    """Wait until a run that was lost with its machine no longer counts as alive."""
+    end = time.monotonic() + STALE_SECONDS
+    while lock.status(folder).state == "running" and time.monotonic() < end:
+        time.sleep(1.0)

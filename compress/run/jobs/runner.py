@@ -1,0 +1,167 @@
+"""Hands a list of independent jobs to whoever makes them, and reads what they left.
+
+Which failures end the rest: an error in the input, the environment or a folder would be the same for the other jobs, so
+no more of them start, and those that run come to their end. What goes wrong in one run alone (its numbers, memory, a
+bug) leaves the others alone. Either way `--resume` makes only what is missing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.cpus import read_cpus, share_cpus
+from compress.errors import ExitCode, Stopped, UserError
+from compress.run.folder import claim, read_record, resumable, resume_command
+from compress.run.jobs.job import Job, JobSet
+from compress.run.jobs.outcome import Outcome
+from compress.run.jobs.processes import GPUS, Executor, LocalWorkers, ThisProcess, read_tail
+from compress.run.teachers import teacher_recipe
+from compress.storage.signals import StopFlag
+
+_OF_ONE_RUN = (ExitCode.DATA, ExitCode.RESOURCES, ExitCode.BUG)
+"""Codes of errors that other jobs need not meet."""
+_SHOWN_LINES = 15
+"""Of the log of a job that failed."""
+
+
+def run_jobs(jobs: Sequence[Job], shared: JobSet, console: Console) -> list[Outcome]:
+    """Make the runs of all jobs, but for those that are done, and return their outcomes in order.
+
+    Raises UserError for a folder that cannot be used, before anything starts, and when a job failed; Stopped after a
+    signal.
+    """
+    with StopFlag() as stop, resumable(shared.base):
+        todo = _list_missing(jobs, shared, console)
+        executor = choose_executor(shared.options, len(todo), console)
+        if executor.elsewhere:
+            _make_teachers(todo, shared, console)
+        if todo and _run(deque(todo), executor, shared, console, stop) < len(todo):
+            raise Stopped(f"stopped by {stop.requested}")
+        if 0 < len(todo) < len(jobs):
+            _require_same_input(jobs)
+        return [Outcome.load(job.folder) for job in jobs]
+
+
+def choose_executor(options: RunOptions, jobs: int, console: Console) -> Executor:
+    """Who makes so many jobs by the flags. Raises UserError for what is not installed or cannot be reached."""
+    cpus = read_cpus()
+    asked = cpus.usable if options.workers == "auto" else options.workers
+    if options.on is not None:
+        from compress.run.jobs.on_ray import RayCluster
+
+        return RayCluster.connect(options, asked, jobs)
+    workers = min(asked or 1, max(1, jobs))
+    if workers == 1:
+        return ThisProcess()
+    threads = options.threads if isinstance(options.threads, int) else share_cpus(workers, cpus)
+    console.note(
+        f"{workers} workers, {threads} CPU thread{'' if threads == 1 else 's'} each; latencies are measured while the "
+        "other workers compute"
+    )
+    if workers * threads > cpus.usable:
+        console.note(
+            f"{workers * threads} threads compete for {cpus.usable} CPU{'' if cpus.usable == 1 else 's'}: fewer "
+            "workers or --threads are usually faster"
+        )
+    return LocalWorkers(workers, threads, _list_gpus() if options.device == "cuda" else [])
+
+
+def _list_gpus() -> list[str]:
+    """The names by which processes are given one GPU each; none where there is one for all."""
+    import os
+
+    import torch
+
+    named = [name.strip() for name in os.environ.get(GPUS, "").split(",") if name.strip()]
+    found = named or [str(place) for place in range(torch.cuda.device_count())]
+    return found if len(found) > 1 else []
+
+
+def _list_missing(jobs: Sequence[Job], shared: JobSet, console: Console) -> list[Job]:
+    """The jobs that are not done. Raises UserError for a folder that another run has, or that may not be continued."""
+    missing = []
+    for job in jobs:
+        if shared.resume and shared.is_done(job):
+            console.note(f"{job.name}: already done")
+            continue
+        claim(shared.request(job), shared.options_of(job))
+        missing.append(job)
+    return missing
+
+
+def _make_teachers(jobs: Sequence[Job], shared: JobSet, console: Console) -> None:
+    """Make the teachers that are recipes, once and here: several jobs at once would all begin to."""
+    made = set()
+    for job in jobs:
+        recipes = [teacher_recipe(job.recipe, row) for row in job.recipe.taught_by]
+        missing = {recipe.hash() for recipe in recipes if recipe is not None} - made
+        if missing:
+            made |= missing
+            run = shared.make_run(job, console)
+            run.sources.open()
+            run.teachers()
+
+
+def _require_same_input(jobs: Sequence[Job]) -> None:
+    """Raise UserError where runs of the same data, corpus or teacher have read different ones: they changed between the
+    first command and the one that resumed it, and the runs cannot be compared."""
+    seen: dict[tuple[str, ...], tuple[str, str]] = {}
+    for job in jobs:
+        recipe, read = job.recipe, read_record(job.folder).get("read") or {}
+        data, taught = repr(recipe.data), repr(recipe.taught_by)
+        for name, key in (("data", data), ("corpus", repr(recipe.corpus)), ("teacher", taught + data)):
+            if name not in read:
+                continue
+            first, digest = seen.setdefault((name, key), (job.name, read[name]))
+            if digest != read[name]:
+                raise UserError(
+                    f"{first} and {job.name} read different {name}", where=str(job.folder.parent),
+                    why=f"its {name} changed between the two commands",
+                    do="use a new output folder", code=ExitCode.REFUSED,
+                )  # fmt: skip
+
+
+def _run(todo: deque[Job], executor: Executor, shared: JobSet, console: Console, stop: StopFlag) -> int:
+    """How many jobs were made; fewer than all only after a signal."""
+    count, failed, made = len(todo), dict[str, UserError](), 0
+    for ended in executor.run(todo, shared, console, stop):
+        error, name = ended.error, ended.job.name
+        if isinstance(error, Stopped):
+            if stop.requested:
+                continue
+            error = UserError("a signal stopped it", code=ExitCode.STOPPED)
+        if error is None:
+            made += 1
+            continue
+        failed[name] = error
+        if error.code not in _OF_ONE_RUN:
+            if not executor.elsewhere:
+                raise error
+            todo.clear()
+        if executor.elsewhere:
+            _show_log(ended.job, error, console)
+        else:
+            console.warn(f"{name} failed: {error.line()}")
+    if failed and not stop.requested:
+        raise _join(failed, count, shared)
+    return made
+
+
+def _show_log(job: Job, error: UserError, console: Console) -> None:
+    """The last lines that a job printed, each with its name, and where the others are."""
+    console.warn(f"{job.name} failed: {error.line()}; the end of {job.log}:")
+    for line in read_tail(job.log, _SHOWN_LINES):
+        console.note(f"{job.name} | {line}")
+
+
+def _join(failed: dict[str, UserError], count: int, shared: JobSet) -> UserError:
+    """One error for all jobs that failed: their own where it is the same for all of them."""
+    first = next(iter(failed.values()))
+    if len({error.line() for error in failed.values()}) == 1 and first.code not in _OF_ONE_RUN:
+        return first
+    names = ", ".join(failed)
+    do = f"continue with: {resume_command(shared.base)}"
+    return UserError(f"{len(failed)} of {count} runs failed: {names}", why=first.line(), do=do, code=first.code)

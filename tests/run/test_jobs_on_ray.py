@@ -1,0 +1,72 @@
+"""Jobs on Ray, as far as no cluster is needed: what is checked on each machine, the store, and how CPUs are shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compress.contracts import RunOptions
+from compress.errors import ExitCode, UserError
+from compress.run.jobs import on_ray
+from compress.run.jobs.on_ray import check_answer, check_store, describe_here, import_ray, make_probe, share_cluster
+
+HERE: dict[str, str | None] = {"Python": "3.11", "compress-bert": "0.1.0", "torch": "2.13.0"}
+
+
+def test_cpus_of_a_cluster() -> None:
+    assert share_cluster([8, 8], 2) == 8
+    assert share_cluster([8, 8], 3) == 5
+    assert share_cluster([4, 16], 1) == 16, "a run does not span two machines"
+    assert share_cluster([2], 9) == 1
+    assert share_cluster([], 3) == 1
+
+
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ({}, None),
+        ({"torch": "2.11.0"}, "torch is 2.11.0 on node far: here it is 2.13.0"),
+        ({"Python": "3.12"}, "Python is 3.12 on node far"),
+        ({"compress-bert": None}, "compress-bert is not installed on node far"),
+    ],
+)
+def test_versions_of_workers(versions: dict[str, Any], said: str | None) -> None:
+    answer = {"versions": {**HERE, **versions}, "missing": []}
+    if said is None:
+        check_answer("far", answer, HERE)
+        return
+    with pytest.raises(UserError) as found:
+        check_answer("far", answer, HERE)
+    assert said in found.value.line()
+    assert found.value.code == ExitCode.ENVIRONMENT
+
+
+def test_a_machine_sees_the_folders_or_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "marker").touch()
+    probe = make_probe()
+    assert probe(str(tmp_path), "marker", [], on_ray.PACKAGES) == {"versions": describe_here(), "missing": []}
+    answer = probe(str(tmp_path), "marker", ["out/model"], on_ray.PACKAGES)
+    with pytest.raises(UserError, match="node far does not see out"):
+        check_answer("far", answer, describe_here())
+    assert probe(str(tmp_path / "none"), "marker", [], ())["missing"] == [str(tmp_path / "none")]
+
+
+def nodes(*addresses: str) -> list[dict[str, str]]:
+    return [{"NodeManagerAddress": one, "NodeManagerHostname": f"host-{one}"} for one in addresses]
+
+
+def test_a_file_is_no_store_of_several_machines() -> None:
+    with pytest.raises(UserError, match=r"mlflow server --backend-store-uri .* and add --tracking-uri http://"):
+        check_store(RunOptions(tracking_uri="sqlite:///x.db"), nodes("10.0.0.1", "10.0.0.2"))
+    check_store(RunOptions(tracking_uri="http://server:5000"), nodes("10.0.0.1", "10.0.0.2"))
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_ray.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    with pytest.raises(UserError, match=r"Ray is not installed; pip install 'compress-bert\[ray\]'") as found:
+        import_ray()
+    assert found.value.code == ExitCode.ENVIRONMENT
