@@ -100,14 +100,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def format_point_name(values: Mapping[str, Any]) -> str:
-    """`groups-3_size-64`; what a file name cannot hold is a dash, and a long one is cut."""
-    told = "_".join(f"{path.rpartition('.')[2]}-{_word(value)}" for path, value in values.items())
-    return told if len(told.encode()) <= LONGEST else slug(told)
-
-
-def _word(value: Any) -> str:
-    text = str(value)
-    return text if isinstance(value, int | float) else re.sub(r"[^\w.+@=%-]+", "-", text).strip("-") or "none"
+    """`groups-3_size-64`; it names a folder, so a long one, and one with other signs, are put in shape."""
+    told = "_".join(f"{path.rpartition('.')[2]}-{value}" for path, value in values.items())
+    return told if re.fullmatch(r"[\w.+@=%-]+", told) and len(told.encode()) <= LONGEST else slug(told)
 
 
 def run_sweep(
@@ -166,8 +161,6 @@ def _list_jobs(
 ) -> list[Job]:  # fmt: skip
     """The runs of one combination: one, or one for each seed. Raises UserError for values that the recipe refuses."""
     name = format_point_name(values)
-    if sum(format_point_name(other) == name for other in points) > 1:
-        name = f"{name}-{list(points).index(values)}"
     origin = next((one.origin for one in reversed(loaded.overrides) if one.path == "sweep"), "")
     origin = origin if origin.startswith("--sweep") else f"recipe {recipe.name}: sweep"
     said = [Override("sweep", None, origin)]
