@@ -91,7 +91,8 @@ class Model:
     def benchmark(self, *others: ModelLike, quiet: bool = False, **options: Any) -> Result:
         """Latency and throughput on this machine, timed in turn with `others`: `compress benchmark`.
 
-        options: flags of the command, underscored: `length=128, threads=1, batch=8, repeats=50`.
+        options: flags of the command, underscored: `data="reviews.csv"` for texts of data, or `length=128`;
+        `threads=1, batch=8, repeats=50`.
         """
         names = [str(self.path), *map(model_name, others)]
         return call_for(Result, "benchmark", self._options("benchmark", options), *names, quiet=quiet)

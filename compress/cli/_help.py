@@ -91,12 +91,13 @@ MAIN: Mapping[str, tuple[str, ...]] = {
     ),
     "fit": (
         "--data", "--max-mb", "--max-ms", "--max-drop", "--objective", "--train", "--time", "--plan-only", "--family",
-        "--threads", "--output",
+        "--length", "--threads", "--output",
     ),
     "evaluate": (
-        "--data", "--against", "--split", "--slices", "--group-column", "--robustness", "--runtime", "--threads",
-        "--json",
+        "--data", "--against", "--split", "--slices", "--group-column", "--robustness", "--length", "--runtime",
+        "--threads", "--json",
     ),
+    "benchmark": ("--data", "--length", "--batch", "--repeats", "--runtime", "--threads", "--json"),
     "compare": (
         "--data", "--experiment", "--against", "--sort", "--filter", "--columns", "--slices", "--csv", "--html",
     ),

@@ -13,6 +13,7 @@ from compress.cli.options import (
     RunOrModel,
     bootstrap_option,
     group_option,
+    length_option,
     shared,
     slice_options,
     split_option,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     metavar="POINTS",
     help="Gate: fail if the largest gap between the groups of --group-column exceeds this in any compared model.",
 )
+@length_option
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV.")
 @click.option(
@@ -89,6 +91,7 @@ def command(
     sliced: tuple[str, ...],
     group_column: str | None,
     max_gap: float | None,
+    length: int | None,
     markdown: bool,
     csv_file: Path | None,
     page: Path | None,
@@ -104,8 +107,9 @@ def command(
     RUNs are names, ids or folders; MODELs are measured on --data. Without either: the experiment of the newest run.
     Rows that are Pareto-optimal in quality, latency and size are marked; quality is compared by its paired interval.
     Each model is timed in the runtime that it is deployed in: a quantized model in that of its ONNX file, a float model
-    in the fastest one that its folder has. Latencies of different devices, threads or lengths are not compared. The
-    last lines say which model to ship, and why not the others.
+    in the fastest one that its folder has, on single texts of the data, with tokenization; --length N measures N random
+    tokens instead, as recipes do. Latencies of different devices, threads, lengths or texts are not compared. The last
+    lines say which model to ship, and why not the others.
 
     \b
       compress compare runs/distilbert/student FOLDER --against TEACHER --data DATA --slices --html report.html
@@ -121,6 +125,6 @@ def command(
     keys = [key.strip() for key in (columns or "").split(",") if key.strip()]
     asked = CompareRequest(
         names, compared, against, split, bootstrap, sort, filters, keys, mixed, slices, list(sliced) or None,
-        markdown, csv_file, page, log, group_column, max_gap,
+        markdown, csv_file, page, log, group_column, max_gap, length,
     )  # fmt: skip
     compare(asked, options)

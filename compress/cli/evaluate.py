@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import Command, ModelName, bootstrap_option, group_option, shared, slice_options, split_option
+from compress.cli.options import (
+    Command,
+    ModelName,
+    bootstrap_option,
+    group_option,
+    length_option,
+    shared,
+    slice_options,
+    split_option,
+)
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--dimensions", metavar="LIST", help="With --vectors: keep the first so many dimensions, e.g. 384,128.")
 @slice_options
 @group_option
+@length_option
 @shared("data", "compute", "runtime", "store", "experiment")
 def command(
     options: RunOptions,
@@ -47,11 +57,15 @@ def command(
     group_column: str | None,
     vectors: str | None,
     dimensions: str | None,
+    length: int | None,
 ) -> None:
     """Evaluate MODEL on labelled data: quality with 95 % intervals, size, operations, latency, throughput, memory.
 
     \b
       compress evaluate runs/distilbert/student --data opinions --against runs/teachers/teacher-…/model
+
+    Latency is that of single texts of the data, with tokenization: median (p50), p95 and mean over texts at evenly
+    spaced quantiles of the length. --length N measures N random tokens instead.
 
     --slices reports quality by groups of rows and, with --against, the groups where MODEL is worse than its teacher.
 
@@ -90,11 +104,14 @@ def command(
         raise UserError("cannot be combined with --slices", where="--robustness", do="remove one of the two")
     if robustness is not None and group_column is not None:
         raise UserError("cannot be combined with --group-column", where="--robustness", do="remove one of the two")
+    if robustness is not None and length is not None:
+        raise UserError("has no effect with --robustness, which times nothing", where="--length", do="remove it")
     options = replace(options, output=output)
     if robustness is None:
         evaluate(
             model, against, split, bootstrap, options,
             slices=slices or bool(sliced), sliced=list(sliced) or None, group_column=group_column,
+            length=length,
         )  # fmt: skip
     else:
         evaluate_robustness(model, against, split, bootstrap, robustness, options)

@@ -30,7 +30,10 @@ class Megabytes(click.ParamType):
 @click.argument("model", type=ModelName())
 @click.option("--max-mb", type=Megabytes(), help="Maximum size of the deployed file in megabytes (10^6 bytes).")
 @click.option(
-    "--max-ms", type=Milliseconds(), help="Maximum median latency of a batch on this device, in milliseconds."
+    "--max-ms",
+    type=Milliseconds(),
+    help="Maximum latency on this device, in milliseconds: the mean over texts of the data, tokenization included "
+    "(with --length: the median of a batch).",
 )
 @click.option(
     "--max-drop",
@@ -46,7 +49,7 @@ class Megabytes(click.ParamType):
 @click.option(
     "--length",
     type=click.IntRange(3, 1_000_000),
-    help="Sequence length in tokens for timing (default: 128, or the maximum that the model supports).",
+    help="Time sequences of this many tokens, without tokenization (default: texts of the data).",
 )
 @click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Batch size: texts per call.")
 @click.option("--time", "seconds", type=Duration(), help="Time limit, such as 10m (default: none).")

@@ -528,6 +528,12 @@ def split_option(text: str, splits: Sequence[str] = ("test", "validation", "trai
     return click.option("--split", type=click.Choice(splits), default=splits[0], show_default=True, help=text)
 
 
+length_option = click.option(
+    "--length",
+    type=click.IntRange(3, 1_000_000),
+    help="Measure latency on sequences of this many tokens, without tokenization (default: on texts of the data).",
+)
+"""Of commands that measure latency on labelled data."""
 bootstrap_option = click.option(
     "--bootstrap",
     type=click.IntRange(100, 100_000),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compress.compare.rows import CONDITIONS, Row
+from compress.contracts import fixed_length_of
 from compress.errors import ExitCode, UserError, printable
 from evaluation.frontier import TOLERANCE, frontier
 
@@ -49,20 +50,24 @@ def in_words(conditions: Sequence[str]) -> str:
 
 
 def require_like(rows: Sequence[Row]) -> None:
-    """Raise UserError (refused) when latencies were measured on several devices, threads or lengths."""
+    """Raise UserError (refused) when latencies were measured on several devices, threads, lengths or texts."""
     kinds = Counter(c for row in rows if (c := row.conditions) is not None)
     if len(kinds) < 2:
         return
     apart = [name for i, name in enumerate(CONDITIONS) if len({kind[i] for kind in kinds}) > 1]
     at = [CONDITIONS.index(name) for name in apart]
     found = "; ".join(f"{_count_rows(n)} {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
-    names = ", ".join({"latency_shape": "length"}.get(name, name) for name in apart)
+    names = ", ".join({"latency_shape": "length or texts"}.get(name, name) for name in apart)
     first = kinds.most_common(1)[0][0][at[0]]
     key = apart[0]
+    again = "measure again in one run"
+    lengths = {fixed_length_of(kind[CONDITIONS.index("latency_shape")]) for kind in kinds} - {None}
+    if apart == ["latency_shape"] and len(lengths) == 1 and any(row.run is None for row in rows):
+        again = f"measure the models with --length {lengths.pop()}"
     raise UserError(
         f"latencies were measured under {len(kinds)} different conditions ({names})",
         why=printable(found, 400),
-        do=f"choose with --filter '{key}={first}', measure again in one run, or show them with --mixed-conditions",
+        do=f"choose with --filter '{key}={first}', {again}, or show them with --mixed-conditions",
         code=ExitCode.REFUSED,
     )
 

@@ -34,6 +34,7 @@ class CompareRequest:
     csv, html: files to write.  log: also a run of the store with both.  against, split, bootstrap, sliced: of models
     that are measured (`measure.labelled.measure_models`).  slices: shown in the terminal too.
     group_column: of the groups of rows whose gaps are told.  max_gap: largest gap in points that passes.
+    length: tokens of the sequences that the models' latency is measured on; None: texts of the data.
     """
 
     names: Sequence[str] = ()
@@ -53,6 +54,7 @@ class CompareRequest:
     log: bool = False
     group_column: str | None = None
     max_gap: float | None = None
+    length: int | None = None
 
 
 def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
@@ -132,7 +134,10 @@ def gather(asked: CompareRequest, options: RunOptions, reader: Reader, console: 
     if others or asked.experiment is not None or not asked.names:
         rows, notes = runs_of(reader, others, asked.experiment)
     if not models:
-        flags = ("--against", asked.against), ("--slice", asked.sliced), ("--group-column", asked.group_column)
+        flags = (
+            ("--against", asked.against), ("--slice", asked.sliced), ("--group-column", asked.group_column),
+            ("--length", asked.length),
+        )  # fmt: skip
         for flag, given in flags:
             if given:
                 raise UserError("only applies to model folders", where=flag, do="name model folders and --data")
@@ -142,7 +147,7 @@ def gather(asked: CompareRequest, options: RunOptions, reader: Reader, console: 
     sliced = list(asked.sliced) if asked.sliced else None
     measured = measure_models(
         models, asked.against, asked.split, asked.bootstrap, options, console, sliced,
-        group_column=asked.group_column, as_deployed=True,
+        group_column=asked.group_column, as_deployed=True, length=asked.length,
     )  # fmt: skip
     made = list(models_of(measured))
     return ComparedRows([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})

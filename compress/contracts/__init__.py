@@ -11,6 +11,7 @@ from compress.contracts.batch import (
     TopLogits,
     VocabularyOutput,
 )
+from compress.contracts.latency import FixedLength, LatencyShape, TextLengths, fixed_length_of
 from compress.contracts.parts import (
     FactorMethod,
     Factors,
@@ -73,13 +74,16 @@ __all__ = [
     "FAKE",
     "FactorMethod",
     "Factors",
+    "FixedLength",
     "Frozen",
     "LayerChoice",
     "LayerCriterion",
     "LayerEvidence",
     "LayerGroups",
     "LayerStudy",
+    "LatencyShape",
     "Layers",
+    "TextLengths",
     "TopLogits",
     "ListOf",
     "MaskingSpec",
@@ -113,5 +117,6 @@ __all__ = [
     "WidthStudy",
     "SparseWeights",
     "Watch",
+    "fixed_length_of",
     "unwatched",
 ]

@@ -39,6 +39,7 @@ class Journal:
         """Log an evaluated model in a run of its own, or in the one that trained it in `folder`."""
         plan = judged.plan
         with self.child(folder, judged.name, "stage") as run:
-            run.params({"runtime": self.serving.runtime, "student.layers": len(plan.layers), **params})
+            told = {"runtime": self.serving.runtime, "latency.shape": str(self.serving.shape)}
+            run.params({**told, "student.layers": len(plan.layers), **params})
             run.metrics(report.figures(self.case.metric, judged))
             run.note(plan.sentence(self.case.loaded.config))

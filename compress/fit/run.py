@@ -17,6 +17,7 @@ from compress.errors import ExitCode, Stopped, UserError
 from compress.fit import report
 from compress.fit.certificate import document as certificate
 from compress.fit.certificate.issue import certify
+from compress.fit.cost import cost_model
 from compress.fit.journal import Journal
 from compress.fit.loss.study import as_json
 from compress.fit.make.bench import Bench, set_up
@@ -83,6 +84,8 @@ class Fit:
         folder = claim(Request(recipe, "fit", {"fit": wanted.digest()}), options)
         read = {"model": modelfolder.fingerprint(case.source), "data": case.table.fingerprint}
         tracked = f"{resolve_store(options.tracking_uri).shown} {experiment(options)}"
+        if case.texts is not None and cost_model.was_fixed_length(folder.path):
+            case = self.case = case.with_fixed_length()
         bench = set_up(case, folder.path)
         search = self.search(bench)
         with resumable(folder.path), run_lock(folder.path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from compress.console import Console
 from compress.contracts import Override, RunOptions
@@ -14,11 +15,13 @@ from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import label_models, resolve
 from compress.onnx.model_file import RECORD
-from compress.predict.fastest import fastest_for_shape, get_requested_runtime
+from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_requested_runtime
+from compress.predict.real_texts import sample_texts
 from compress.predict.text_vectors import make_text_vectors
 from compress.recipe import Recipe, load_recipe
 from compress.report.rows import GROUPS_NOTE, comparison, conditions, groups_sentence, groups_table
 from compress.stages.shared.stage import open_table_of, settings_for
+from compress.stages.shared.timing import choose_length
 
 
 def measure_models(
@@ -32,11 +35,13 @@ def measure_models(
     *,
     group_column: str | None = None,
     as_deployed: bool = False,
+    length: int | None = None,
 ) -> list[MeasuredModel]:
     """Measure models on a split of the labelled data that the options name; `against`, if given, comes first.
 
     group_column: of the groups that are compared with each other.
     as_deployed: where no runtime is named, a float model with an ONNX file is timed in the fastest one of this machine.
+    length: latency is measured on sequences of so many tokens; None: on texts of the data.
     """
     folders = list(dict.fromkeys(resolve(name, options.tracking_uri) for name in models))
     alone = against is None and len(folders) == 1
@@ -48,20 +53,25 @@ def measure_models(
         places, roles = [parent, *kept], ["teacher", *["student"] * len(kept)]
     named = zip(label_models(places), places, roles, strict=True)
     subjects = [Subject(label, place, role) for label, place, role in named]
-    if as_deployed and options.runtime is None:
-        subjects = [_in_fastest(subject, options, console) for subject in subjects]
     info = modelfolder.inspect(folders[0])
+    if length is not None:
+        choose_length([(s.name, modelfolder.inspect(s.folder).config.max_positions) for s in subjects], length)
     others = columns_of(sliced or ())
     recipe, table = open_labelled(info, options, console, others, measured=split, group_column=group_column)
     assert recipe.data is not None
+    rows, dataset = table.split(split), f"{table.display_name}/{split}"
+    read: dict[str, Any] = {"digest": table.measured_fingerprint, "max_length": recipe.data.max_length}
+    cost = CostPlan(length=length, texts=None if length is not None else sample_texts(rows, data=dataset, **read))
+    if as_deployed and options.runtime is None:
+        how: dict[str, Any] = {"task": table.task, "settings": settings_for(recipe, table)}
+        subjects = [_in_fastest(subject, cost, options, console, **how) for subject in subjects]
     return measure(
         subjects,
-        table.split(split),
+        rows,
         task=table.task,
-        dataset=f"{table.display_name}/{split}",
-        digest=table.measured_fingerprint,
-        max_length=recipe.data.max_length,
-        cost=CostPlan(),
+        dataset=dataset,
+        **read,
+        cost=cost,
         bootstrap=bootstrap,
         device=options.device,
         precision="bf16" if options.precision == "bf16" else "fp32",
@@ -75,16 +85,19 @@ def measure_models(
     )
 
 
-def _in_fastest(subject: Subject, options: RunOptions, console: Console) -> Subject:
-    """With the runtime that answers soonest; as it is where its folder leaves no choice."""
+def _in_fastest(subject: Subject, cost: CostPlan, options: RunOptions, console: Console, **how: Any) -> Subject:
+    """With the runtime that answers soonest; as it is where its folder leaves no choice. how: as of `Predictor`."""
     info = modelfolder.inspect(subject.folder)
     if info.config.quantization is not None or not (subject.folder / RECORD).is_file():
         return subject
     precision = "bf16" if options.precision == "bf16" else "fp32"
-    predictor = subject.predictor(device=options.device, precision=precision)
-    cost = CostPlan()
-    length = min(cost.length, predictor.max_length)
-    return replace(subject, runtime=fastest_for_shape(predictor, subject.name, cost.batch, length, console).runtime)
+    predictor = subject.predictor(device=options.device, precision=precision, **how)
+    if cost.texts is not None:
+        return replace(subject, runtime=fastest_for_texts(predictor, subject.name, cost.texts, console).runtime)
+    assert cost.length is not None
+    return replace(
+        subject, runtime=fastest_for_shape(predictor, subject.name, cost.batch, cost.length, console).runtime
+    )
 
 
 def open_labelled(

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from compress.contracts import FAKE, Batch, Measurement, Needs, Watch, unwatched
+from compress.contracts import FAKE, Batch, FixedLength, LatencyShape, Measurement, Needs, Watch, unwatched
 from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.groups import groups
@@ -29,6 +29,8 @@ from compress.modelfolder.sentence_files import identity
 from compress.onnx.runtimes import Runtime
 from compress.predict.fastest import require_same_answers
 from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, build_fixed_batch
+from compress.predict.real_texts import TextCalls, TextLatency, TextSample, mean_of_calls, sample_texts
+from compress.recipe.schema import LatencySpec
 from compress.stages.shared.stage import check_same_task
 from evaluation.cost.device import describe
 from evaluation.cost.energy import find_counters, measure_energy
@@ -73,6 +75,7 @@ class Subject:
         return Predictor(self.folder, **how) if self.ensemble is None else EnsemblePredictor(self.ensemble, **how)
 
 
+_Taken = TypeVar("_Taken", Examples, Rows)
 INTEGER_MB = "size/integer_mb"
 """The figure that only models have whose integers were computed in floats."""
 QUALITY_KEPT, KEPT_ABOVE_CHANCE = "vs_teacher/quality_kept_pct", "vs_teacher/quality_kept_above_chance_pct"
@@ -186,10 +189,12 @@ class MeasuredModel:
 
 @dataclass(frozen=True)
 class CostPlan:
-    """How cost is measured: one sequence of `length` real tokens for latency, real rows for throughput."""
+    """How cost is measured: real rows for throughput; for latency the texts of the data, or, where it is given,
+    sequences of `length` random tokens. texts: other texts than those of the rows that are scored."""
 
     batch: int = 1
-    length: int = 128
+    length: int | None = None
+    texts: TextSample | None = None
     repeats: int = 50
     warmup: int = 5
     throughput_rows: int = 512
@@ -243,8 +248,11 @@ def measure(
         ]
     encoded = [a.examples for a in answered]
     metric = predictors[0].task.choose_metrics(predictors[0].label_names)[0]
+    if cost.length is None and cost.texts is None:
+        texts = sample_texts(rows, data=dataset, digest=digest, max_length=max_length, batch=cost.batch)
+        cost = replace(cost, texts=texts)
     say("timing " + ", ".join(s.name for s in subjects))
-    costs = measure_cost(predictors, [_sample(e, cost.throughput_rows) for e in encoded], cost, watch)
+    costs = measure_cost(predictors, [sample_rows(e, cost.throughput_rows) for e in encoded], cost, watch)
     apart = groups(predictors[0].task, rows, predictors[0].label_names, sliced)
     compared: list[Members] = []
     if group_column is not None:
@@ -455,11 +463,45 @@ def _with_interval(key: str, found: Interval, scale: float = 1.0) -> dict[str, f
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model takes. latency: of a batch of the planned shape.  pass_: of all the sampled rows, packed."""
+    """What a model takes. latency: of a batch of the planned shape, on average over the texts.  pass_: of all the
+    sampled rows, packed."""
 
     measurement: Measurement
     latency: Latency
     pass_: Latency
+
+
+class _Shaped:
+    """A model with what its latency is of. shape: the condition.  tokens: lengths of the texts, for people; empty for
+    random tokens of one length."""
+
+    def __init__(self, predictor: Predictor, cost: CostPlan, length: int) -> None:
+        self.predictor, self.tokens = predictor, ""
+        self._texts = None if cost.texts is None else TextCalls.of(cost.texts, predictor)
+        if self._texts is None:
+            self.shape: LatencyShape = FixedLength(cost.batch, length)
+            self._batches = [build_fixed_batch(predictor.config, cost.batch, length).to(predictor.device)]
+        else:
+            self.shape, self.tokens = self._texts.sample.shape, self._texts.describe()
+            self._batches = [batch for each in self._texts.batches for batch in each]
+
+    def calls(self) -> list[Callable[[], Any]]:
+        """What is timed, part by part."""
+        return [lambda: self.predictor(self._batches[0])] if self._texts is None else self._texts.parts(self.predictor)
+
+    def read(self, found: Latency) -> tuple[Latency, dict[str, float]]:
+        """found: of `calls`. The same of one call, and the speeds, by MLflow name."""
+        if self._texts is None:
+            return found, known_speeds(found)
+        speeds = text_speeds(TextLatency.of(found)) if found.is_known else {}
+        return mean_of_calls(found, len(self._texts.tokens)), speeds
+
+    def gflops(self) -> float:
+        """10⁹ operations of a sequence, on average."""
+        batches = self._batches if self._texts is not None else [replace_rows(self._batches[0], 1)]
+        model, device = self.predictor.model, self.predictor.device
+        run = lambda: [model(batch.to(device), Needs(logits=True)) for batch in batches]  # noqa: E731
+        return count_flops(run) / 1e9 / sum(batch.rows for batch in batches)
 
 
 def cost_ratios(ours: Cost, teacher: Cost) -> dict[str, float]:
@@ -489,11 +531,12 @@ def measure_cost(
     samples: per model, encoded rows with the lengths of real input; throughput runs them packed.
     """
     device = predictors[0].device
-    length = min(cost.length, *(p.max_length for p in predictors))  # one for all: others would not compare
-    fixed = [build_fixed_batch(p.config, cost.batch, length).to(p.device) for p in predictors]
+    # One length for all: others would not compare.
+    length = min([cost.length or LatencySpec().tokens, *(p.max_length for p in predictors)])
+    shaped = [_Shaped(p, cost, length) for p in predictors]
     with watch("timing latency", None, "rounds") as progress:
         latencies = measure_interleaved(
-            [lambda p=p, b=b: p(b) for p, b in zip(predictors, fixed, strict=True)],
+            [one.calls() for one in shaped],
             device=device,
             warmup=cost.warmup,
             repeats=cost.repeats,
@@ -510,42 +553,61 @@ def measure_cost(
     results = []
     for i, p in enumerate(predictors):
         count = count_parameters(p.model, p.model.embedding_parameter_names())
-        single = replace_rows(fixed[i], 1)
+        latency, speeds = shaped[i].read(latencies[i])
         values = {
             "size/disk_mb": sum(map(weights_bytes, p.files)) / MB,
             "size/params_m": count.total / MB,
             "size/params_no_embedding_m": count.without_embedding / MB,
-            "speed/gflops": count_flops(lambda p=p, b=single: p.model(b.to(device), Needs(logits=True))) / 1e9,
-            **known_speeds(latencies[i], throughputs[i], len(samples[i])),
+            "speed/gflops": shaped[i].gflops(),
+            **speeds,
+            **known_throughput(throughputs[i], len(samples[i])),
             "memory/peak_mb": peak_memory_mb(passes[i], device),
             "memory/weights_mb": count.bytes / MB,
         }
-        context = _context(p, cost, length, latencies[i], samples[i])
+        context = _context(shaped[i], latencies[i], samples[i])
         # The energy of other programs would count as the model's.
         if counters.found and throughputs[i].is_known and throughputs[i].clock == "wall time":
             joules = measure_energy(lambda i=i: (passes[i](), wait and wait()), counters.found)
             if joules is not None:
                 values[ENERGY] = 1000 * joules / len(samples[i])
                 context["energy_of"] = counters.names
-        results.append(Cost(Measurement(values, context), latencies[i], throughputs[i]))
+        results.append(Cost(Measurement(values, context), latency, throughputs[i]))
     return results
 
 
-def known_speeds(latency: Latency, pass_: Latency, rows: int) -> dict[str, float]:
-    """What is known of them, by MLflow name. Processor time says how long a call takes, not how late it may come."""
+def known_speeds(latency: Latency) -> dict[str, float]:
+    """What is known of calls of one length, by MLflow name. Processor time says how long a call takes, not how late it
+    may come."""
     found = {"speed/latency_p50_ms": latency.p50} if latency.is_known else {}
     if latency.clock == "wall time":
         found |= {"speed/latency_p95_ms": latency.p95, "speed/latency_p99_ms": latency.p99}
-    return found | ({"speed/throughput_sps": rows / (pass_.p50 / 1000)} if pass_.is_known else {})
+    return found
 
 
-def _context(p: Predictor, cost: CostPlan, length: int, latency: Latency, sample) -> dict[str, str]:
+def text_speeds(found: TextLatency) -> dict[str, float]:
+    """Over the texts of the data, by MLflow name."""
+    return {
+        "speed/latency_p50_ms": found.p50,
+        "speed/latency_p95_ms": found.p95,
+        "speed/latency_mean_ms": found.mean,
+        "speed/tokenization_ms": found.tokenization,
+    }
+
+
+def known_throughput(pass_: Latency, rows: int) -> dict[str, float]:
+    """Rows a second, by MLflow name, where the pass over them is known."""
+    return {"speed/throughput_sps": rows / (pass_.p50 / 1000)} if pass_.is_known else {}
+
+
+def _context(shaped: _Shaped, latency: Latency, sample) -> dict[str, str]:
+    p = shaped.predictor
     here = describe(p.device)
     return {
         **here,
         "runtime": p.computed_by,
         "precision": p.computed_in,
-        "latency_shape": f"batch {cost.batch} x {length} tokens",
+        "latency_shape": str(shaped.shape),
+        **({"latency_tokens": shaped.tokens} if shaped.tokens else {}),
         "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, up to {MAX_TOKENS} at once",
         "repeats": str(latency.repeats),
         "clock": latency.clock,
@@ -566,8 +628,8 @@ def replace_rows(batch: Batch, rows: int) -> Batch:
     )
 
 
-def _sample(examples, rows: int):
-    """Evenly spaced rows: the lengths of real input, the same rows for every model."""
+def sample_rows(examples: _Taken, rows: int) -> _Taken:
+    """Evenly spaced rows, or all of them: the lengths of real input, the same rows for every model."""
     if len(examples) <= rows:
         return examples
     return examples.take(np.linspace(0, len(examples) - 1, rows).astype(int))

@@ -17,6 +17,7 @@ from compress.errors import UserError
 from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compute_reference
 from compress.onnx.runtimes import COMPILED, RUNTIMES, Runtime, versions
 from compress.predict.predictor import MAX_TOKENS, Predictor, build_fixed_batch
+from compress.predict.real_texts import TextCalls, TextSample
 from evaluation.cost.latency import Latency, measure_interleaved
 
 
@@ -79,6 +80,13 @@ def fastest_for_shape(predictor: Predictor, name: str, batch: int, length: int, 
     console.note(f"timing each runtime with {name}")
     timed = [build_fixed_batch(predictor.config, batch, length)]
     return fastest(predictor, short_rows(predictor), timed, f"{batch} x {length} tokens", console)
+
+
+def fastest_for_texts(predictor: Predictor, name: str, sample: TextSample, console: Console) -> Predictor:
+    """`fastest` for the texts of a sample. name: of the model, for people. Raises UserError when no runtime passes."""
+    console.note(f"timing each runtime with {name}")
+    timed = [batch for each in TextCalls.of(sample, predictor).batches for batch in each]
+    return fastest(predictor, short_rows(predictor), timed, f"{len(timed)} texts of {sample.shape.data}", console)
 
 
 def require_same_answers(predictor: Predictor, examples: Examples, what: str) -> None:

@@ -172,14 +172,20 @@ class LatencySpec(Frozen):
 
     batch: int = Field(default=1, gt=0, le=4096)
     """Batch size: sequences per call."""
-    length: int = Field(default=128, ge=3, le=1_000_000)
-    """Sequence length in tokens."""
+    length: int | None = Field(default=128, ge=3, le=1_000_000)
+    """Sequence length in tokens. null: the latency that is reported is measured on texts of the split, as `compress
+    evaluate` does; stages that are timed use 128 tokens."""
     warmup: int = Field(default=5, ge=0, le=10_000)
     """Warm-up rounds, not measured."""
     repeats: int = Field(default=50, ge=5, le=100_000)
     """Measured rounds."""
     seconds: float = Field(default=10.0, gt=0, le=3600)
     """Time limit in seconds: stop before `repeats` rounds when it is reached."""
+
+    @property
+    def tokens(self) -> int:
+        """Of the sequences that stages are timed on."""
+        return 128 if self.length is None else self.length
 
 
 class EvaluationSpec(Frozen):

@@ -89,6 +89,8 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
         if c.get("cpu_flags") and c.get("device_kind") == "cpu":
             lines.append(f"cpu instructions: {c['cpu_flags']}")
         lines.append(f"latency: {c['latency_shape']}, {c['repeats']} repeats; throughput: {c['throughput_mix']}")
+        if "latency_tokens" in c:
+            lines.append(f"texts timed, in tokens: {c['latency_tokens']}; how much faster: of the mean latency")
     if "energy_of" in c:
         lines.append(f"energy: of {c['energy_of']}, with idle power and whatever else ran")
     if c.get("contaminated") == "yes":
@@ -377,6 +379,8 @@ _COSTS = (
     ("GFLOPs per sequence", ("speed/gflops",), _plain(3)),
     ("latency p50", ("speed/latency_p50_ms",), _plain(2, " ms")),
     ("latency p95", ("speed/latency_p95_ms",), _plain(2, " ms")),
+    ("latency mean", ("speed/latency_mean_ms",), _plain(2, " ms")),
+    ("  tokenization, included", ("speed/tokenization_ms",), _plain(2, " ms")),
     ("throughput", ("speed/throughput_sps",), _plain(0, " rows/s")),
     ("energy per 1,000 texts", ("energy/joules_per_1000_texts",), _plain(1, " J")),
     ("peak memory above weights", ("memory/peak_mb",), _plain(1, " MB")),
@@ -389,6 +393,6 @@ _LIKENESS = (
     ("rank correlation of similarities with {}", _with_interval("vs_teacher/similarity_rank_correlation"), _decimal),
     ("KL to {}, nats", _with_interval("vs_teacher/kl"), _decimal),
     ("smaller on disk", ("vs_teacher/size_ratio",), _times),
-    ("faster (latency p50)", _with_interval("vs_teacher/speedup"), _times),
+    ("faster (latency)", _with_interval("vs_teacher/speedup"), _times),
     ("faster (throughput)", _with_interval("vs_teacher/throughput_ratio"), _times),
 )

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 
 SETTLED = 0.1
 """Seconds above which a call does not notice what the processor's caches held before it."""
+SETTLING = 2
+"""Parts of a call that run untimed before it."""
 MINIMUM_CPU_SHARE = 0.9  # of wall time x threads; below it somebody else had the processor (or the call waits)
 WAITED = 0.03
 """Share of a round's wall time that our threads may have waited for a processor while it still counts as clean."""
@@ -54,6 +56,7 @@ class Latency:
     cpu_share: this process's CPU seconds over wall seconds (about 1 on one thread).  spread: width of the middle half
     of the times over their median.  clean: share of the rounds that are.  times: (N,) what the percentiles are of, in
     the order they were measured.  processor_times: the same of one thread's processor time; empty with several threads.
+    parts: (P,) the median of each part of the call, by the same clock.
     """
 
     p50: float
@@ -67,6 +70,7 @@ class Latency:
     clean: float = 1.0
     times: Samples = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
     processor_times: Samples = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
+    parts: Samples = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
 
     @property
     def is_known(self) -> bool:
@@ -127,18 +131,17 @@ def measure_interleaved(
     """Time several calls in turn (A B A B ...), so that a drifting machine is the same for all of them.
 
     A call may be a list of parts, which are timed one by one: short parts find the machine free where the whole would
-    not. Where there are several calls, an untimed one comes before each that is timed: who serves one model has it in
-    the caches, and a large one before it would leave a small one none of them. While too few rounds are clean, up to
-    `EXTRA` times the repeats are made within the time. device: as of `measure_latency`.  told: of how many rounds
-    are done, between two of them.
+    not. Where there are several calls, an untimed one, or its first two parts, comes before each that is timed: who
+    serves one model has it in the caches, and a large one before it would leave a small one none of them. While too few
+    rounds are clean, up to `EXTRA` times the repeats are made within the time. device: as of `measure_latency`.  told:
+    of how many rounds are done, between two of them.
     """
     if repeats <= 0:
         raise ValueError(f"repeats must be positive, not {repeats}")
     synchronize = find_synchronize(device)
     timers = [_Timer([call] if callable(call) else call, len(calls) > 1, synchronize) for call in calls]
     for timer in timers:
-        for _ in range(warmup):
-            timer.run()
+        timer.warm_up(warmup)
     with _Waits() as waits:
         begin = time.perf_counter()
         for done in range(count_most_rounds(repeats)):
@@ -203,9 +206,14 @@ class _Timer:
 
     def __init__(self, parts: Sequence[Call], settle: bool, synchronize: Call | None) -> None:
         self._parts, self._synchronize = parts, synchronize
-        self._settle = settle and len(parts) == 1
+        self._settle = settle
         self._one_thread = synchronize is None and torch.get_num_threads() == 1
         self._rounds: list[list[tuple[float, float, float]]] = []
+
+    def warm_up(self, calls: int) -> None:
+        """As many calls as that; of parts they are calls too."""
+        for _ in range(math.ceil(calls / len(self._parts))):
+            self.run()
 
     def run(self) -> None:
         for part in self._parts:
@@ -215,7 +223,9 @@ class _Timer:
     def measure(self, waits: _Waits) -> None:
         """One more round."""
         if self._settle:
-            self.run()
+            for part in self._parts[:SETTLING]:
+                part()
+            self._wait()
         made = []
         for part in self._parts:
             waited, cpu, start = waits.seconds(), time.process_time(), time.perf_counter()
@@ -244,11 +254,11 @@ class _Timer:
         own = 1000 * cpu.sum(1) if self._one_thread else np.empty(0)
         if self._is_clean(repeats):
             kept = [1000 * (wall - waited)[clean[:, part], part] for part in range(len(self._parts))]
-            fewest = min(map(len, kept))
-            return _summary(np.sum([part[:fewest] for part in kept], axis=0), shares, "wall time", own)
+            fewest, medians = min(map(len, kept)), np.array([np.median(part) for part in kept])
+            return _summary(np.sum([part[:fewest] for part in kept], axis=0), shares, "wall time", own, medians)
         if self._one_thread and self._computes():
-            return _summary(own, shares, "processor time", own)
-        return _summary(1000 * wall.sum(1), shares, "unknown", own)
+            return _summary(own, shares, "processor time", own, 1000 * np.median(cpu, axis=0))
+        return _summary(1000 * wall.sum(1), shares, "unknown", own, 1000 * np.median(wall, axis=0))
 
     def _array(self) -> tuple[Samples, Samples, Samples]:
         """(rounds, parts) each: wall, processor and waited seconds."""
@@ -298,10 +308,11 @@ class _Waits:
         return total / 1e9
 
 
-def _summary(x: Samples, shares: tuple[float, float], clock: Clock, own: Samples) -> Latency:
+def _summary(x: Samples, shares: tuple[float, float], clock: Clock, own: Samples, parts: Samples) -> Latency:
     cpu_share, clean = shares
     p25, p50, p75, p95, p99 = np.percentile(x, [25, 50, 75, 95, 99])
     spread = float((p75 - p25) / p50) if p50 else 0.0
     return Latency(
-        float(p50), float(p95), float(p99), float(x.min()), len(x), cpu_share, spread, clock, clean, x, own
+        float(p50), float(p95), float(p99), float(x.min()), len(x), cpu_share, spread, clock, clean, x, own,
+        parts,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from compress.compare.gather import one_row_each
 from compress.compare.query import check_key, filter_rows, ordered
 from compress.compare.rows import drop_busy_speeds
 from compress.compare.table import as_csv, cells, columns, document, fitting, heads
+from compress.contracts import TextLengths
 from compress.errors import UserError
 from compress.tracking.reading import StoredRun
 
@@ -137,6 +138,20 @@ def test_latencies_of_unlike_conditions_are_refused_and_never_ranked() -> None:
     judged, notes = rank_rows([here, there])
     assert [j.place for j in judged] == ["on it", "on it"]
     assert "latencies were measured under 2 different conditions and are not ranked against each other" in notes
+
+
+def test_latencies_of_texts_and_of_a_fixed_length_are_refused_with_the_way_out() -> None:
+    run: Any = object()
+    stored = replace(row("stored", 160, 40.0, 8.0), run=run)
+    texts = {"latency_shape": str(TextLengths(1, "sst2/test", "0" * 64, 1821))}
+    now = row("now", 190, 10.0, 4.0, context=texts)
+    with pytest.raises(UserError) as caught:
+        require_like([stored, now])
+    assert "under 2 different conditions (length or texts)" in caught.value.line()
+    assert "measure the models with --length 128, or show them with --mixed-conditions" in caught.value.line()
+    both = [row("x", 1, 1.0, 1.0, context=texts), row("y", 1, 1.0, 1.0, context=texts)]
+    require_like(both)
+    assert "batch 1 x texts of sst2/test (1,821 rows, digest 00000000), tokenized" in "".join(rank_rows(both)[1])
 
 
 def test_quality_on_other_data_is_not_ranked() -> None:

@@ -16,7 +16,8 @@ from compress.modelfolder import folder as modelfolder
 from compress.run.measured import StageMeasurer
 
 DATA = ("--data", "data", "--threads", "1")
-QUICK = ("--length", "24", "--plans", "2", "--runtime", "onnxruntime")
+ROUGH = ("--plans", "2", "--runtime", "onnxruntime")
+QUICK = ("--length", "24", *ROUGH)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def fitted(made: Path, server: Server, tmp_path_factory: pytest.TempPathFactory)
     folder = tmp_path_factory.mktemp("fitted") / "work"
     copy_folder(made, folder)
     done = server.run(
-        folder, "fit", TEACHER, *DATA, *QUICK, "--max-mb", "0.05", "--uncertified", "--output", "runs/small", "--json"
+        folder, "fit", TEACHER, *DATA, *ROUGH, "--max-mb", "0.05", "--uncertified", "--output", "runs/small", "--json"
     )
     assert done.code == 0, done.err
     (folder / "told.json").write_text(done.out)
@@ -52,6 +53,11 @@ def test_what_a_fit_leaves(here: Path, compress: Cli) -> None:
     assert found["status"] in ("certified", "uncertified")
     assert found["bounds"] == {"max_mb": 0.05, "max_ms": None, "max_drop": None, "objective": "quality"}
     assert found["dataset"].endswith("/test")
+    latency = found["latency"]
+    assert (found["format"], latency["data"], latency["rows"]) == (2, found["dataset"], found["rows"])
+    assert len(latency["tokens"]) == 32
+    assert 0 < latency["texts"]["tokenization"] < latency["texts"]["mean"]
+    assert "x texts of " in (model / "README.md").read_text()
     assert {"device", "threads", "torch"} <= set(found["device"])
     assert set(found["versions"]) == {"compress", "python", "torch", "onnxruntime"}
     plans = told["plans"]
@@ -80,6 +86,7 @@ def test_bad_input(here: Path, compress: Cli) -> None:
         (): (2, "compress fit: at least one bound is required; add --max-mb, --max-ms or --max-drop"),
         ("--max-mb", "0.001"): (3, "--max-mb: 0.001 MB is below the smallest possible value"),
         ("--max-drop", "0.5"): (2, "--max-drop: 32 test rows are too few to show a loss of accuracy below 0.5 points"),
+        ("--max-ms", "0.0001"): (2, "--max-ms: 0.0001 ms is less than the tokenizer alone takes for a text"),
         ("--max-mb", "1", "--length", "999"): (2, f"--length 999: {TEACHER} has 64 positions; give at most 64"),
         ("--max-mb", "1", "--time", "soon"): (2, "'soon' is not a time, such as 90s, 10m or 2h"),
     }

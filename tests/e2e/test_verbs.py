@@ -131,6 +131,27 @@ def test_evaluate_gives_the_figures_of_the_run(taught: Path, compress: Cli) -> N
     assert model["context"]["rows"] == "32"
 
 
+def test_speed_is_of_the_texts_of_the_data_or_of_a_length(taught: Path, compress: Cli) -> None:
+    done = compress("benchmark", TEACHER, "--data", "data", "--split", "validation", "--repeats", "5", "--json")
+    assert done.code == 0, done.err
+    context = json.loads(done.out)["models"][0]["context"]
+    assert context["latency_shape"].startswith("batch 1 x texts of data/validation (16 rows, digest ")
+    assert context["latency_tokens"].startswith("mean ")
+    for flags, said in (
+        (("--data", "data", "--length", "16"), "--length: cannot be combined with --data"),
+        (("--split", "test"), "--split: only applies with --data; add --data DATA, or remove it"),
+        (("--label-column", "x"), "--label-column x: only applies with --data"),
+    ):
+        refused = compress("benchmark", TEACHER, *flags)
+        assert (refused.code, said in refused.line) == (2, True), refused.err
+    asked = ("evaluate", TEACHER, "--data", "data", "--split", "validation", "--length", "16", "--json")
+    fixed = compress(*asked)
+    assert fixed.code == 0, fixed.err
+    assert json.loads(fixed.out)["models"][0]["context"]["latency_shape"] == "batch 1 x 16 tokens"
+    refused = compress("evaluate", TEACHER, "--data", "data", "--robustness", "typos", "--length", "16")
+    assert (refused.code, "--length: has no effect with --robustness" in refused.line) == (2, True)
+
+
 def test_evaluate_against_another_model_compares_row_by_row(taught: Path, compress: Cli) -> None:
     done = compress("evaluate", TEACHER, "--against", TEACHER, "--data", "data", "--split", "validation", "--quiet")
     assert (done.code, done.err) == (0, "")
@@ -190,8 +211,10 @@ def test_models_of_unlike_positions_are_timed_with_the_same_length(
     _classifier(taught / "short", 40, toy_tokenizer_files, len(toy_vocabulary))
     done = compress("evaluate", "short", "--against", TEACHER, "--data", "data", "--json")
     assert done.code == 0, done.err
-    shapes = {found["context"]["latency_shape"] for found in json.loads(done.out)["models"]}
-    assert shapes == {"batch 1 x 40 tokens"}
+    (shape,) = {found["context"]["latency_shape"] for found in json.loads(done.out)["models"]}
+    assert shape.startswith("batch 1 x texts of data/test (32 rows, ")
+    done = compress("evaluate", "short", "--against", TEACHER, "--data", "data", "--length", "41")
+    assert (done.code, "short has 40 positions; give at most 40" in done.line) == (2, True)
 
 
 def _classifier(folder: Path, positions: int, tokenizer: dict[str, bytes], vocabulary: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from compress.contracts import Measurement
-from compress.measure.models import Cost, cost_ratios, known_speeds
+from compress.measure.models import Cost, cost_ratios, known_speeds, known_throughput
 from evaluation.cost import latency
 from evaluation.cost.latency import Latency, compare_latencies, measure_interleaved
 
@@ -181,11 +181,10 @@ def test_what_is_unknown_is_not_logged() -> None:
         made("processor time", [2.0] * 9, [2.0] * 9),
         made("unknown", [3.0]),
     )
-    assert known_speeds(quiet, quiet, 8).keys() == {
-        "speed/latency_p50_ms", "speed/latency_p95_ms", "speed/latency_p99_ms", "speed/throughput_sps",
-    }  # fmt: skip
-    assert known_speeds(cpu, quiet, 8) == {"speed/latency_p50_ms": 2.0, "speed/throughput_sps": 2000.0}
-    assert known_speeds(none, none, 8) == {}
+    assert known_speeds(quiet).keys() == {"speed/latency_p50_ms", "speed/latency_p95_ms", "speed/latency_p99_ms"}
+    assert known_speeds(cpu) == {"speed/latency_p50_ms": 2.0}
+    assert known_speeds(none) == known_throughput(none, 8) == {}
+    assert known_throughput(quiet, 8) == {"speed/throughput_sps": 2000.0}
     teacher = Cost(Measurement(size, {}), quiet, quiet)
     assert cost_ratios(Cost(Measurement(size, {}), none, none), teacher).keys() == {
         "vs_teacher/size_ratio", "vs_teacher/params_ratio",

@@ -36,10 +36,10 @@ def table_of(head: str, patch: pytest.MonkeyPatch) -> tuple[Blocks, bool]:
     heads, serving = {"task": HEADS[head]}, Serving("onnxruntime", 1, 32)
     apart = blocktable.is_last_layer_apart(heads, serving)
 
-    def built(sample: Any, config: EncoderConfig, *_: object) -> tuple[Callable[[], object], int]:
-        return lambda: made_of(sample, apart), sized(sample, blocktable._vocabulary(config))
+    def built(sample: Any, config: EncoderConfig, *_: object) -> tuple[Callable[[object], object], int]:
+        return lambda _: made_of(sample, apart), sized(sample, blocktable._vocabulary(config))
 
-    patch.setattr(blocktable, "_built", built)
+    patch.setattr(blocktable, "_build", built)
     patch.setattr(blocktable, "_bytes", lambda sample, config, heads, serving, vocabulary: sized(sample, vocabulary))
     patch.setattr(blocktable, "_least", lambda calls, *_: ([call() for call in calls], False))
     return blocktable.measure(CONFIG, heads, serving), apart

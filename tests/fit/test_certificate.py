@@ -14,6 +14,7 @@ import torch
 
 from compress.errors import UserError
 from compress.fit.certificate import document as certificate
+from compress.fit.certificate import verify
 from compress.fit.certificate.document import sentences
 from compress.fit.certificate.verify import check_files, check_latency, check_quality, check_size
 from compress.fit.cost.serving import Serving
@@ -22,6 +23,7 @@ from compress.fit.make.evaluator import RECORD, Evaluation, Evaluator, Timing, b
 from compress.fit.plan.plans import Plan
 from compress.fit.plan.search import choose_result, find_front
 from compress.fit.request.bounds import Bounds
+from compress.predict.real_texts import TextLatency
 from evaluation.cost.latency import Latency
 from evaluation.quality.pairing import ResampledMetric
 
@@ -48,7 +50,7 @@ def test_times_on_a_quiet_and_on_a_busy_machine() -> None:
     for busy in (timing(cpu_share=0.5), timing(spread=0.3), Timing.of(latency(), latency(12.0, cpu_share=0.5))):
         assert not busy.quiet
         assert busy.ms == busy.certain == pytest.approx(4.0)
-    before = {"least": 0.95 * 12.0, "typical": 12.0}
+    before: dict[str, Any] = {"least": 0.95 * 12.0, "typical": 12.0}
     later = Timing.of(latency(8.0, cpu_share=0.5), latency(24.0), **before)  # all takes twice as long now
     assert later.certain == pytest.approx(4.0)
     assert later.speedup == pytest.approx(3.0)
@@ -168,13 +170,13 @@ def test_models_of_one_plan_take_the_same_time() -> None:
 
 def test_what_counts_is_measured_at_the_pace_of_the_machine_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of several measurements counts is said by the parent's times alone, and how many there were is told."""
-    monkeypatch.setattr("compress.fit.make.evaluator.build_fixed_batch", lambda *_: torch.zeros(1))
+    monkeypatch.setattr("compress.fit.make.evaluator.build_batch", lambda *_: torch.zeros(1))
     predictor: Any = SimpleNamespace(max_length=8, config=None)
 
     def timed(*pairs: tuple[float, float, float], attempts: int = 5, pace: float = certificate.PACE) -> Timing:
         rows = iter(pairs)
         evaluator = Evaluator.__new__(Evaluator)
-        evaluator.serving, evaluator.parent_call = Serving("torch", 1, 8, "cpu"), None
+        evaluator.serving, evaluator.parent_call = Serving("torch", 1, 8, "cpu"), []
         evaluator.least, evaluator.typical = 0.95 * 12, 12.0
 
         def timer(*_: Any, **__: Any) -> list[Latency]:
@@ -307,6 +309,81 @@ def test_what_is_written_of_a_model_is_read_again(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         read_evaluation(tmp_path / "judged.json", tmp_path / "model")
     assert "not a valid evaluation file; remove it; the model will be evaluated again" in error.value.line()
+
+
+def of_texts(**changed: Any) -> dict[str, Any]:
+    texts = {"mean": 4.2, "p50": 3.5, "p95": 9.0, "tokenization": 0.25}
+    shape = {"batch": 1, "data": "sst2/test", "digest": "d", "rows": 1821, "tokens": [4, 30], "sequences": [1, 2]}
+    return {**vars(timing()), "texts": texts, "ms": 4.0, **shape, **changed}
+
+
+def test_a_certificate_of_texts_says_whose_and_what_tokenization_took() -> None:
+    found = content(format=2, latency=of_texts(), **told_beside(), device={"threads": "1"})
+    assert certificate.sentences(found)[2] == (
+        "latency 4.00 ms (mean; 0.25 of it tokenization; median 3.50, p95 9.00 over the texts, 50 rounds) for 1 x "
+        "texts of sst2/test (11.3 tokens on average) in onnxruntime, 1 threads; 3.00x the speed of the float parent"
+    )
+    busy = content(format=2, latency=of_texts(quiet=False), **told_beside(), device={"threads": "1"})
+    assert "(mean, estimated on a busy machine; " in certificate.sentences(busy)[2]
+
+
+def test_a_timing_of_texts_is_read_again_and_logs_what_texts_took() -> None:
+    texts = TextLatency(4.2, 3.5, 9.0, 0.25)
+    one = dataclasses.replace(timing(), texts=texts)
+    assert Timing.from_json(dataclasses.asdict(one)) == one
+    assert one.speeds() == {
+        "speed/latency_p50_ms": 3.5, "speed/latency_p95_ms": 9.0, "speed/latency_mean_ms": 4.2,
+        "speed/tokenization_ms": 0.25,
+    }  # fmt: skip
+    old = {key: value for key, value in dataclasses.asdict(timing()).items() if key != "texts"}
+    assert Timing.from_json(old) == timing(), "as version 0.1 wrote it"
+    assert timing().speeds() == {"speed/latency_p50_ms": 4.0, "speed/latency_p95_ms": 4.8}
+
+
+def test_texts_are_checked_without_their_data_by_tokens_of_their_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the certificate's tokenization the time is taken as it is; a fixed length is timed as before."""
+    made: list[tuple[int, int]] = []
+    said: list[str] = []
+    console: Any = SimpleNamespace(note=said.append)
+    predictor: Any = SimpleNamespace(config=None, device="cpu")
+
+    def batch(_: Any, *shape: int) -> torch.Tensor:
+        made.append(shape)  # type: ignore[arg-type]
+        return torch.zeros(1)
+
+    monkeypatch.setattr(verify, "build_fixed_batch", batch)
+    timer = lambda calls, **_: [latency(float(len(calls[0])))]  # noqa: E731
+    ours = verify._time(predictor, of_texts(), None, timer, console)
+    assert made == [(1, 4), (2, 15)]
+    assert ours.p50 == 1.0 + 0.25, "of two calls each takes half"
+    assert "add --data with the certificate's data" in said[0]
+    made.clear()
+    assert verify._time(predictor, {"batch": 1, "length": 8}, None, timer, console).p50 == 1.0
+    assert (made, len(said)) == ([(1, 8)], 1)
+
+
+def test_texts_of_other_data_are_not_those_of_the_certificate() -> None:
+    table: Any = SimpleNamespace(measured_fingerprint="other", splits={"test": None})
+    assert verify._certified_texts(of_texts(), table, 16) is None
+    table = SimpleNamespace(measured_fingerprint="d", splits={"validation": None})
+    assert verify._certified_texts(of_texts(), table, 16) is None
+
+
+def test_plans_are_timed_on_texts_beside_the_parent() -> None:
+    """Both answer the same texts; figures are of one text on average."""
+    evaluator = Evaluator.__new__(Evaluator)
+    texts: Any = SimpleNamespace(tokens=np.array([4, 8]))
+    evaluator.serving, evaluator.parent_call = Serving("torch", texts=texts), []
+    evaluator.least = evaluator.typical = float("inf")
+    parts = np.array([0.25, 1.0, 0.25, 3.0])
+
+    def timer(calls: list[Any], **_: Any) -> list[Latency]:
+        return [latency(12.0), dataclasses.replace(latency(4.0), parts=parts)]
+
+    evaluator.timer = timer
+    found = evaluator.beside_parent([], 5, 1.0)
+    assert (found.p50, found.parent_p50, found.speedup) == (2.0, 6.0, 3.0)
+    assert found.texts == TextLatency(2.25, 2.25, pytest.approx(3.15), 0.25)  # type: ignore[arg-type]
 
 
 def test_what_is_told_of_a_certificate() -> None:

@@ -45,6 +45,18 @@ def test_what_is_best_follows_from_the_bounds() -> None:
     )
 
 
+def test_no_model_is_faster_than_its_tokenizer() -> None:
+    with pytest.raises(UserError) as error:
+        Bounds(max_ms=0.1).check_tokenization(0.1234)
+    assert error.value.line() == (
+        "--max-ms: 0.1 ms is less than the tokenizer alone takes for a text, 0.123 ms on average; give more than "
+        "0.123, or --length N to time the model without tokenization"
+    )
+    assert error.value.code == ExitCode.INPUT
+    Bounds(max_ms=0.2).check_tokenization(0.1234)
+    Bounds(max_mb=1).check_tokenization(0.1234)
+
+
 def test_too_few_rows_for_the_interval_that_is_asked() -> None:
     with pytest.raises(UserError) as error:
         Bounds(max_drop=0.5).check_rows(100, "accuracy", uncertified=False)

@@ -55,6 +55,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     monkeypatch.setattr(cases, "get_requested_settings", lambda _: {})
     monkeypatch.setattr(cases, "open_labelled", lambda *_, **__: (data(), table("data")))
     monkeypatch.setattr(cases, "label_with_parent", relabel)
+    monkeypatch.setattr(cases, "_open_texts", lambda *_: "texts")
     return one
 
 
@@ -70,7 +71,9 @@ def test_texts_are_cut_at_what_model_and_data_both_allow(opened: Opened) -> None
     opened.positions, opened.reads = 32, 64
     one = open_case(opened)
     assert (one.max_length, one.length) == (32, 32)
-    assert open_case(opened, length=16).length == 16
+    assert one.shape["texts"] == "texts", "those of the data, where no length is given"
+    one = open_case(opened, length=16)
+    assert (one.length, one.shape["texts"]) == (16, None)
     with pytest.raises(UserError, match="--length 64: m has 32 positions"):
         open_case(opened, length=64)
 

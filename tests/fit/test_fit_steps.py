@@ -186,7 +186,7 @@ def runtimes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
         monkeypatch.setattr(setup, "open_runtime", open_runtime)
         monkeypatch.setattr(setup, "compute_reference", lambda *_: SimpleNamespace(check=check))
-        monkeypatch.setattr(setup, "build_call", lambda _, serving, __: found[serving.runtime])
+        monkeypatch.setattr(setup, "build_parts", lambda _, serving, __: found[serving.runtime])
         monkeypatch.setattr(setup, "measure_interleaved", lambda calls, **_: [latency(ms) for ms in calls])
         shape = {"batch": 1, "length": 8, "device": "cpu"}
         return setup.choose_serving(loaded, None, shape, console), said

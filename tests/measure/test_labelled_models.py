@@ -34,7 +34,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(labelled, "open_labelled", lambda *_, **__: (recipe, table))
     monkeypatch.setattr(labelled, "settings_for", lambda *_: {})
     monkeypatch.setattr(labelled, "measure", measure)
-    monkeypatch.setattr(labelled, "_in_fastest", lambda s, *_: type(s)(s.name, s.folder, s.role, runtime="onnxruntime"))
+    monkeypatch.setattr(labelled, "sample_texts", lambda rows, **how: (rows, how))
+    monkeypatch.setattr(
+        labelled, "_in_fastest", lambda s, *_, **__: type(s)(s.name, s.folder, s.role, runtime="onnxruntime")
+    )
     return found
 
 
@@ -77,6 +80,21 @@ def test_models_with_folders_of_one_name_are_told_apart(measured: dict[str, Any]
     assert [name for name, *_ in subjects(measured, "p", against="p")] == ["p", "p (2)"]
 
 
+def test_texts_of_the_data_are_timed_unless_a_length_is_given(
+    measured: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subjects(measured, "a", split="validation")
+    rows, how = measured["cost"].texts
+    assert (rows, measured["cost"].length) == ("rows of validation", None)
+    assert how == {"data": "x/validation", "digest": "abc", "max_length": 24}
+    config = SimpleNamespace(max_positions=64)
+    monkeypatch.setattr(labelled.modelfolder, "inspect", lambda _: SimpleNamespace(config=config))
+    subjects(measured, "a", length=64)
+    assert (measured["cost"].length, measured["cost"].texts) == (64, None)
+    with pytest.raises(UserError, match="--length 65: a has 64 positions"):
+        subjects(measured, "a", length=65)
+
+
 def test_a_model_with_a_choice_runs_in_the_fastest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[tuple[Any, ...]] = []
 
@@ -87,15 +105,21 @@ def test_a_model_with_a_choice_runs_in_the_fastest(monkeypatch: pytest.MonkeyPat
     config = SimpleNamespace(quantization=None)
     monkeypatch.setattr(labelled.modelfolder, "inspect", lambda _: SimpleNamespace(config=config))
     monkeypatch.setattr(labelled, "fastest_for_shape", fastest)
+    monkeypatch.setattr(labelled, "fastest_for_texts", fastest)
     monkeypatch.setattr(labelled.Subject, "predictor", lambda *_, **__: SimpleNamespace(max_length=24))
     one = labelled.Subject("a", tmp_path)
     console: Any = None
-    assert labelled._in_fastest(one, RunOptions(), console) is one, "it has no file that another runtime could run"
+    texts: Any = "texts"
+    fixed, real = labelled.CostPlan(length=24), labelled.CostPlan(texts=texts)
+    assert labelled._in_fastest(one, real, RunOptions(), console) is one, (
+        "it has no file that another runtime could run"
+    )
     (tmp_path / labelled.RECORD).write_text("{}", encoding="utf-8")
-    assert labelled._in_fastest(one, RunOptions(), console).runtime == "openvino"
-    assert asked == [("a", 1, 24, console)], "no longer than the model reads"
+    assert labelled._in_fastest(one, fixed, RunOptions(), console).runtime == "openvino"
+    assert labelled._in_fastest(one, real, RunOptions(), console).runtime == "openvino"
+    assert asked == [("a", 1, 24, console), ("a", "texts", console)]
     config.quantization = "int8"
-    assert labelled._in_fastest(one, RunOptions(), console) is one
+    assert labelled._in_fastest(one, fixed, RunOptions(), console) is one
 
 
 def test_data_are_read_as_long_as_the_model_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:

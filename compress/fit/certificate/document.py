@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import compress
+from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 from compress.fit.cost.serving import Serving
 from compress.fit.make.evaluator import Evaluator, Timing
@@ -27,7 +28,8 @@ from compress.predict.predictor import Predictor
 from compress.storage import safe
 from evaluation.cost.device import describe
 
-VERSION = 1
+VERSION, OF_TEXTS = 1, 2
+"""Formats: the latency of sequences of one length, and of the texts of the data."""
 HASHED = (ONNX, "model.safetensors", private.WEIGHTS, CONFIG, private.FILE, "tokenizer.json")
 REPEATS, SECONDS, ATTEMPTS = 60, 10.0, 5
 """Times that a latency is measured before the machine counts as busy."""
@@ -79,7 +81,7 @@ def issue(
         why.append(f"{metric} is undefined on these rows")
     status = INFEASIBLE if over else UNCERTIFIED if why else CERTIFIED
     return {
-        "format": VERSION,
+        "format": VERSION if serving.texts is None else OF_TEXTS,
         "status": status,
         "why": over or why,
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -87,7 +89,7 @@ def issue(
         "deployed": [p.name for p in deployed],
         "files": files(folder),
         "size_mb": mb,
-        "latency": {**asdict(timing), "ms": timing.certain, "batch": serving.batch, "length": serving.length},
+        "latency": {**asdict(timing), "ms": timing.certain, **_describe_shape(folder, serving)},
         "speedup": timing.speedup,
         "quality": {"metric": metric, **value, "labels": "given" if labelled else "the parent's answers"},
         "difference": {**difference, "p_value": told.get("vs_teacher/p_value")},
@@ -112,6 +114,15 @@ def issue(
     }
 
 
+def _describe_shape(folder: Path, serving: Serving) -> dict[str, Any]:
+    """What the latency is of: so many tokens, or the texts, with the tokens and sequences that each call has in the
+    model's own tokenizer."""
+    if serving.texts is None:
+        return {"batch": serving.batch, "length": serving.length}
+    texts = serving.texts.in_tokenizer(Tokenizer.load(folder))
+    return {**asdict(texts.sample.shape), "tokens": texts.tokens.tolist(), "sequences": texts.sequences.tolist()}
+
+
 ENDS = {"value": "", "low": "_low", "high": "_high"}
 BUSY = (
     "the machine was busy: another process used the processor, timings spread by more than 10 %, or the parent was "
@@ -125,7 +136,7 @@ def read(folder: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise UserError(f"no {CERTIFICATE} in this folder", where=str(folder), do="compress fit writes one")
     found = safe.read_json(path, 1 << 20)
-    if found.get("format") != VERSION or not isinstance(found.get("files"), dict):
+    if found.get("format") not in (VERSION, OF_TEXTS) or not isinstance(found.get("files"), dict):
         raise UserError("not a valid certificate, or one of another version", where=str(path), do="fit the model again")
     return found
 
@@ -136,11 +147,10 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     metric = found["quality"]["metric"]
     lines = [f"{found['status']}: " + ("; ".join(found["why"]) or "all bounds are met")]
     lines.append(f"size {found['size_mb']:.2f} MB: {', '.join(found['deployed'])}")
-    how = "median" if latency["quiet"] else "estimated on a busy machine"
+    how = f"{_describe_latency(latency)}, {latency['repeats']} rounds{_again(latency)}"
     lines.append(
-        f"latency {latency['ms']:.2f} ms ({how}; median {latency['p50']:.2f}, p95 {latency['p95']:.2f}, "
-        f"{latency['repeats']} rounds{_again(latency)}) for {latency['batch']} x {latency['length']} tokens in "
-        f"{found['runtime']}, {found['device']['threads']} threads; "
+        f"latency {latency['ms']:.2f} ms ({how}) for "
+        f"{_name_shape(latency)} in {found['runtime']}, {found['device']['threads']} threads; "
         f"{found['speedup']:.2f}x the speed of the float parent"
     )
     lines.append(f"{metric} {_interval(found['quality'], 100)} on {found['rows']:,} rows of {found['dataset']}")
@@ -150,6 +160,25 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     if found["agreement_pct"]["value"] is not None:
         lines.append(f"agreement with the parent: {_interval(found['agreement_pct'], 1)} %")
     return lines
+
+
+def _describe_latency(latency: Mapping[str, Any]) -> str:
+    texts, busy = latency.get("texts"), "estimated on a busy machine"
+    if texts is None:
+        how = "median" if latency["quiet"] else busy
+        return f"{how}; median {latency['p50']:.2f}, p95 {latency['p95']:.2f}"
+    how = "mean" if latency["quiet"] else f"mean, {busy}"
+    return (
+        f"{how}; {texts['tokenization']:.2f} of it tokenization; median {texts['p50']:.2f}, p95 {texts['p95']:.2f} "
+        "over the texts"
+    )
+
+
+def _name_shape(latency: Mapping[str, Any]) -> str:
+    if "length" in latency:
+        return f"{latency['batch']} x {latency['length']} tokens"
+    mean = sum(latency["tokens"]) / sum(latency["sequences"])
+    return f"{latency['batch']} x texts of {latency['data']} ({mean:.1f} tokens on average)"
 
 
 def _again(latency: Mapping[str, Any]) -> str:

@@ -64,14 +64,17 @@ def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) 
     measured = measure(
         subjects, case.table.split("test"), task=case.table.task, dataset=f"{case.table.display_name}/test",
         digest=case.table.measured_fingerprint, max_length=case.max_length,
-        cost=CostPlan(batch=case.wanted.batch, length=case.length, repeats=20, seconds=4.0),
+        cost=CostPlan(
+            batch=case.wanted.batch, length=None if case.texts else case.length,
+            texts=case.texts.sample if case.texts else None, repeats=20, seconds=4.0,
+        ),
         settings=settings_for(case.recipe, case.table), device=case.options.device,
         held=case.table.splits.get("validation"), say=case.console.note,
         watch=case.console.slow_progress,
     )  # fmt: skip
     ours = measured[1].measurement
     values: Mapping[str, float] = {
-        **ours.values, "speed/latency_p50_ms": timing.p50, "speed/latency_p95_ms": timing.p95,
+        **ours.values, **timing.speeds(),
     }  # fmt: skip
     context = {**ours.context, "contaminated": "no" if timing.quiet else "yes"}
     return [measured[0], dataclasses.replace(measured[1], measurement=Measurement(values, context))]

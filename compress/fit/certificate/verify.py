@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import torch
 
 from compress.console import Console
 from compress.contracts import RunOptions
+from compress.data.tables.table import Table
 from compress.errors import ExitCode, UserError
 from compress.fit.certificate import document as certificate
 from compress.measure.labelled import open_labelled
@@ -20,6 +21,7 @@ from compress.modelfolder.open import file_digest
 from compress.modelfolder.resolve import resolve
 from compress.onnx.runtimes import Runtime, versions
 from compress.predict.predictor import Predictor, build_fixed_batch
+from compress.predict.real_texts import TextCalls, TextSample, mean_of_calls, sample_texts
 from compress.stages.shared.stage import settings_for
 from evaluation.cost.device import describe
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -157,9 +159,10 @@ def _measured(
     if runtime == "torch-int8" and info.config.quantization is None:
         runtime = "torch"
     predictor = Predictor(folder, device=options.device, runtime=runtime, **how)
-    shape = found["latency"]
-    batch = build_fixed_batch(predictor.config, int(shape["batch"]), int(shape["length"])).to(options.device)
-    ours = timer([lambda: predictor(batch)], device=predictor.device, repeats=60, seconds=10.0)[0]
+    sample = None
+    if recipe is not None and table is not None and recipe.data is not None and "data" in found["latency"]:
+        sample = _certified_texts(found["latency"], table, recipe.data.max_length)
+    ours = _time(predictor, found["latency"], sample, timer, console)
     checks = [check_latency(found, ours, describe(options.device))]
     if recipe is None or table is None:
         if found["quality"]["labels"] == "given":
@@ -172,3 +175,40 @@ def _measured(
     scored = predictor.task.score(predictor.logits(examples), predictor.label_names, examples, rows)
     checks.append(check_quality(found, table.measured_fingerprint, scored.value(found["quality"]["metric"])))
     return checks
+
+
+def _certified_texts(latency: Mapping[str, Any], table: Table, max_length: int) -> TextSample | None:
+    """The texts of the certificate; None where the data is other than it was."""
+    split = str(latency["data"]).rpartition("/")[2]
+    if latency["digest"] != table.measured_fingerprint or split not in table.splits:
+        return None
+    return sample_texts(
+        table.split(split), data=latency["data"], digest=latency["digest"], max_length=max_length,
+        batch=int(latency["batch"]),
+    )  # fmt: skip
+
+
+def _time(
+    predictor: Predictor,
+    latency: Mapping[str, Any],
+    sample: TextSample | None,
+    timer: Callable[..., list[Latency]],
+    console: Console,
+) -> Latency:
+    """Of a batch as it was certified. sample: the texts that were; None: random tokens of as many as they had, with the
+    tokenization of the certificate."""
+    how: dict[str, Any] = {"device": predictor.device, "repeats": 60, "seconds": 10.0}
+    if sample is not None:
+        calls = TextCalls.of(sample, predictor)
+        return mean_of_calls(timer([calls.parts(predictor)], **how)[0], len(calls.tokens))
+    if "length" in latency:
+        shapes = [(int(latency["batch"]), int(latency["length"]))]
+    else:
+        console.note(
+            "latency is checked on random tokens, as many as the certified texts have, plus the certified time of "
+            "tokenization; add --data with the certificate's data to time the texts"
+        )
+        shapes = [(int(n), round(t / n)) for t, n in zip(latency["tokens"], latency["sequences"], strict=True)]
+    batches = [build_fixed_batch(predictor.config, *shape).to(predictor.device) for shape in shapes]
+    found = mean_of_calls(timer([[lambda b=b: predictor(b) for b in batches]], **how)[0], len(batches))
+    return found if "length" in latency else replace(found, p50=found.p50 + latency["texts"]["tokenization"])

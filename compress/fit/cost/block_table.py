@@ -22,12 +22,21 @@ import numpy as np
 
 import compress
 from compress.console import Console
-from compress.contracts import Progress, Watch, unwatched
+from compress.contracts import Batch, Progress, Watch, unwatched
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.fit.cost.blocks import Blocks, Curve, LayerCost, TableCost, ranks
-from compress.fit.cost.serving import FLOAT, Bits, Serving, build_call, content, count_stored_bytes, quantize_to_bits
+from compress.fit.cost.serving import (
+    FLOAT,
+    Bits,
+    Serving,
+    build_batch,
+    content,
+    count_stored_bytes,
+    open_model,
+    quantize_to_bits,
+)
 from compress.onnx.runtimes import versions
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
@@ -46,10 +55,19 @@ MORE_ROWS = 1024
 """Of a word table, by which two files differ that tell what a row takes."""
 
 
+FOLDER = "blocks"
+"""Of the cache, where tables are kept."""
+
+
 def table(
-    config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving, console: Console
+    config: EncoderConfig,
+    heads: Mapping[str, HeadConfig],
+    serving: Serving,
+    console: Console,
+    built: Built | None = None,
 ) -> tuple[Blocks, Path]:
-    """The table for models of this width, and where it is kept: read, or measured now and written."""
+    """The table for models of this width and batches of one length, and where it is kept: read, or measured now and
+    written. built: small models that were made for another length; more are added."""
     path = place(config, heads, serving)
     if path.is_file():
         try:
@@ -57,7 +75,7 @@ def table(
         except UserError:
             console.note(f"the cost table in the cache is damaged and is measured again: {path}")
     console.note(f"measuring the cost of layers, heads and neurons: {serving}")
-    made = measure(config, heads, serving, console.slow_progress)
+    made = measure(config, heads, serving, console.slow_progress, built)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_json(path, {"made_for": _key(config, heads, serving), "blocks": made.as_json()})
     return made, path
@@ -66,7 +84,7 @@ def table(
 def place(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving) -> Path:
     """Where the table is kept: a name for the model's widths, the device, the runtime and its version."""
     key = json.dumps(_key(config, heads, serving), sort_keys=True)
-    return cache_folder() / "blocks" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    return cache_folder() / FOLDER / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving) -> dict[str, object]:
@@ -101,6 +119,10 @@ class _Sample:
         return [(self.heads, self.neurons)] * (self.depth - 1) + [self.last or (self.heads, self.neurons)]
 
 
+Built = dict[_Sample, tuple[Callable[[Batch], object], int]]
+"""Small models: what answers a batch, and their bytes."""
+
+
 @dataclass(frozen=True)
 class _Found:
     ms: float
@@ -108,9 +130,14 @@ class _Found:
 
 
 def measure(
-    config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving, watch: Watch = unwatched
+    config: EncoderConfig,
+    heads: Mapping[str, HeadConfig],
+    serving: Serving,
+    watch: Watch = unwatched,
+    built: Built | None = None,
 ) -> Blocks:
-    """Write and time the samples, in turn."""
+    """Write and time the samples, in turn. built: as of `table`."""
+    built = {} if built is None else built
     most_heads = max(shape.heads for shape in config.layers)
     most_neurons = max(shape.feed_forward for shape in config.layers)
     counts = [_sizes(most_heads, HEAD_SIZES), _sizes(most_neurons, NEURON_SIZES)]
@@ -131,13 +158,15 @@ def measure(
     shapes = [[max(1, round(p * n)) for p, n in zip(part, most, strict=True)] for part in CHECKED]
     checks = [_Sample(depth, h, f, first, words) for depth, h, f in shapes]
     samples += checks
-    made = {}
-    with watch("building small models to time", len(set(samples)), "models") as progress:
-        for sample in dict.fromkeys(samples):
-            made[sample] = _built(sample, config, heads, serving)
-            progress.update(len(made))
-    least, busy = _least([call for call, _ in made.values()], serving.device, watch)
-    found = {s: _Found(ms, size / MB) for (s, (_, size)), ms in zip(made.items(), least, strict=True)}
+    wanted = list(dict.fromkeys(samples))
+    with watch("building small models to time", len(wanted), "models") as progress:
+        for done, sample in enumerate(wanted, 1):
+            if sample not in built:
+                built[sample] = _build(sample, config, heads, serving)
+            progress.update(done)
+    batch = build_batch(dataclasses.replace(config, vocabulary=_vocabulary(config)), serving)
+    least, busy = _least([partial(built[sample][0], batch) for sample in wanted], serving.device, watch)
+    found = {sample: _Found(ms, built[sample][1] / MB) for sample, ms in zip(wanted, least, strict=True)}
 
     def of(bits: int, depth: int, shape: tuple[int, int]) -> _Found:
         return found[_Sample(depth, *shape, bits, words, last=end if depth > 1 else None)]
@@ -273,17 +302,17 @@ def _model(sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfi
     return Model(small, {k: v for k, v in heads.items() if k == "task"}).initialize(0).eval()
 
 
-def _built(
+def _build(
     sample: _Sample, config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Serving
-) -> tuple[Callable[[], object], int]:
-    """A call, and the bytes that are deployed."""
+) -> tuple[Callable[[Batch], object], int]:
+    """What answers a batch, and the bytes that are deployed."""
     made = quantize_to_bits(_model(sample, config, heads, _vocabulary(config)), _bits(sample), serving).to(
         serving.device
     )
     if not serving.writes:
-        return build_call(made, serving), count_stored_bytes(made)
+        return open_model(made, serving), count_stored_bytes(made)
     written = content(made)
-    return build_call(made, serving, written), len(written)
+    return open_model(made, serving, written), len(written)
 
 
 def _bytes(

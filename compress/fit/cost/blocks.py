@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +108,37 @@ class Blocks:
             raise UserError(
                 "not a valid cost table", where=where, do="remove the file; it will be measured again"
             ) from None
+
+
+def add_weighted(tables: Sequence[tuple[float, Blocks]]) -> Blocks:
+    """The sum of milliseconds of (weight, table) of the same models; bytes are the same in all of them."""
+    if len(tables) == 1 and tables[0][0] == 1:
+        return tables[0][1]
+    first = tables[0][1]
+    weights = np.array([weight for weight, _ in tables])
+
+    def curves(read: Callable[[Blocks], Mapping[int, Curve]]) -> dict[int, Curve]:
+        return {
+            bits: dataclasses.replace(curve, ms=tuple((weights @ [read(b)[bits].ms for _, b in tables]).tolist()))
+            for bits, curve in read(first).items()
+        }
+
+    layer = LayerCost(curves(lambda b: b.layer.attention), curves(lambda b: b.layer.feed_forward))
+    last = LayerCost(curves(lambda b: b.last.attention), curves(lambda b: b.last.feed_forward))
+    embeddings = {
+        key: dataclasses.replace(cost, ms=float(weights @ [b.embeddings[key].ms for _, b in tables]))
+        for key, cost in first.embeddings.items()
+    }
+    shares = weights * [_full_layer(b) for _, b in tables]
+    checks = shares / shares.sum() @ np.array([b.checks for _, b in tables])
+    ms, busy = float(weights @ [b.ms for _, b in tables]), any(b.busy for _, b in tables)
+    return Blocks(layer, last, embeddings, ms, first.mb, busy, tuple(checks.tolist()))
+
+
+def _full_layer(blocks: Blocks) -> float:
+    """Milliseconds of a model of one full layer: by these errors at several lengths are averaged."""
+    attention, inner = (next(iter(curves.values())) for curves in (blocks.layer.attention, blocks.layer.feed_forward))
+    return blocks.ms + attention.ms[-1] + inner.ms[-1]
 
 
 def ranks(config: EncoderConfig) -> tuple[int, ...]:

@@ -8,16 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from compress.console import Console
+from compress.contracts import FixedLength, fixed_length_of
 from compress.errors import UserError
-from compress.fit.cost.block_table import place, table
+from compress.fit.cost.block_table import FOLDER
 from compress.fit.cost.blocks import Blocks
 from compress.fit.cost.serving import Serving
+from compress.fit.cost.text_costs import name_table, table
 from compress.fit.make.evaluator import Timing
 from compress.fit.request.setup import choose_serving
 from compress.modelfolder.folder import LoadedModel
 from compress.storage import atomic, safe
+from compress.storage.cache import cache_folder
 
-FILE = "costs.json"
+FILE, SHAPE = "costs.json", "latency_shape"
+
+
+def was_fixed_length(folder: Path) -> bool:
+    """Whether a fit was begun in this folder that timed sequences of one length."""
+    path = folder / FILE
+    return (
+        path.is_file() and fixed_length_of(str(safe.read_json(path, 1 << 24).get(SHAPE, FixedLength(1, 1)))) is not None
+    )
 
 
 @dataclass
@@ -54,6 +65,7 @@ class Costs:
         content = {
             "runtime": self.serving.runtime, "table": self.table, "blocks": self.blocks.as_json(),
             "factor": self.factor, "extra": self.extra, "timing": asdict(self.timing),
+            SHAPE: str(self.serving.shape),
         }  # fmt: skip
         atomic.write_json(folder / FILE, content)
 
@@ -68,9 +80,10 @@ def of(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], folder: Pa
         console.note("cost table: from the start of this run")
         return known
     serving = choose_serving(loaded, asked, shape, console)
-    blocks, path = table(loaded.config, loaded.heads, serving, console)
-    console.note(f"cost table: {path}" + ("; it was measured on a busy machine" * blocks.busy))
-    return Costs(serving, blocks, path.name)
+    blocks, name = table(loaded.config, loaded.heads, serving, console)
+    busy = "; it was measured on a busy machine" * blocks.busy
+    console.note(f"cost table: {cache_folder() / FOLDER}{busy}")
+    return Costs(serving, blocks, name)
 
 
 def _known(loaded: LoadedModel, shape: dict[str, Any], path: Path) -> Costs | None:
@@ -78,8 +91,8 @@ def _known(loaded: LoadedModel, shape: dict[str, Any], path: Path) -> Costs | No
         return None
     found = safe.read_json(path, 1 << 24)
     try:
-        serving, timing = Serving(found["runtime"], **shape), Timing(**found["timing"])
-        if place(loaded.config, loaded.heads, serving).name != found["table"]:
+        serving, timing = Serving(found["runtime"], **shape), Timing.from_json(found["timing"])
+        if name_table(loaded.config, loaded.heads, serving) != found["table"]:
             return None
         blocks = Blocks.from_json(found["blocks"], str(path))
         return Costs(serving, blocks, found["table"], float(found["factor"]), float(found["extra"]), timing)

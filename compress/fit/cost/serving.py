@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from compress.contracts import Needs
+from compress.contracts import Batch, FixedLength, LatencyShape, Needs
+from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.schemes import GROUP4, MATRIX8, POOLER, ROW8, TOKEN8, QuantizationSpec, Rule, few_bits
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
@@ -14,6 +15,8 @@ from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.onnx.runtimes import Runtime, versions
 from compress.predict.predictor import build_fixed_batch
+from compress.predict.real_texts import TextCalls, mean_of_calls
+from evaluation.cost.latency import Latency
 
 FLOAT = 32
 FINGERPRINT = 64  # characters
@@ -43,12 +46,23 @@ BITS: Mapping[Runtime, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class Serving:
-    """What a speed is of: a runtime, and batches of `batch` sequences of `length` tokens."""
+    """What a speed is of: a runtime, and batches of `batch` sequences of `length` tokens, or the `texts` of the data,
+    as the parent reads them. Milliseconds are those of a batch; of texts their mean."""
 
     runtime: Runtime
     batch: int = 1
     length: int = 128
     device: str = "cpu"
+    texts: TextCalls | None = field(default=None, compare=False)
+
+    @property
+    def shape(self) -> LatencyShape:
+        """The condition of its latencies."""
+        return FixedLength(self.batch, self.length) if self.texts is None else self.texts.sample.shape
+
+    def at(self, length: int) -> Serving:
+        """The same with sequences of one length."""
+        return replace(self, length=length, texts=None)
 
     @property
     def bits(self) -> tuple[int, ...]:
@@ -66,7 +80,7 @@ class Serving:
         return self.runtime in ("onnxruntime", "openvino")
 
     def __str__(self) -> str:
-        return f"{self.runtime}, batch {self.batch} x {self.length} tokens"
+        return f"{self.runtime}, {self.shape}"
 
 
 @dataclass(frozen=True)
@@ -119,16 +133,37 @@ def content(model: Model) -> bytes:
     return encode(model, "task", notes=notes_of("0" * FINGERPRINT, "task")).SerializeToString()
 
 
-def build_call(model: Model, serving: Serving, written: bytes | None = None) -> Callable[[], object]:
-    """A call of a model in its runtime on a batch of the serving's shape. written: its file, where there is one."""
-    config = model.config
-    batch = build_fixed_batch(config, serving.batch, min(serving.length, config.max_positions)).to(serving.device)
-    needs = Needs(logits=True)
+Parts = list[Callable[[], object]]
+"""A call that is timed part by part: of texts two for each, tokenization and answers."""
+
+
+def build_parts(model: Model, serving: Serving, written: bytes | None = None) -> Parts:
+    """A call of a model in its runtime, on a batch of the serving's shape or on its texts. written: its file, where
+    there is one."""
+    answer = open_model(model, serving, written)
+    if serving.texts is not None:
+        return serving.texts.parts(answer)
+    batch = build_batch(model.config, serving)
+    return [lambda: answer(batch)]
+
+
+def build_batch(config: EncoderConfig, serving: Serving) -> Batch:
+    """Random tokens of the serving's length, or of as many as the model reads."""
+    return build_fixed_batch(config, serving.batch, min(serving.length, config.max_positions)).to(serving.device)
+
+
+def open_model(model: Model, serving: Serving, written: bytes | None = None) -> Callable[[Batch], object]:
+    """What answers a batch in the runtime. written: the model's file, where there is one."""
     if serving.writes:
-        session = open_runtime(content(model) if written is None else written, serving)
-        return lambda: session.run(batch)
-    run = prepare_integers(model) if serving.runtime == "torch-int8" and config.quantization else prepare(model)
-    return lambda: run(batch, needs)
+        return open_runtime(content(model) if written is None else written, serving).run
+    integers = serving.runtime == "torch-int8" and model.config.quantization
+    run, needs = prepare_integers(model) if integers else prepare(model), Needs(logits=True)
+    return lambda batch: run(batch, needs)
+
+
+def mean_over_texts(serving: Serving, latency: Latency) -> Latency:
+    """latency: of `build_parts`. The same of one call, on average over the texts."""
+    return latency if serving.texts is None else mean_of_calls(latency, len(serving.texts.tokens))
 
 
 def open_runtime(written: bytes, serving: Serving):
@@ -171,7 +206,10 @@ __all__ = [
     "FLOAT",
     "Bits",
     "Serving",
-    "build_call",
+    "build_batch",
+    "build_parts",
+    "mean_over_texts",
+    "open_model",
     "candidates",
     "content",
     "open_runtime",

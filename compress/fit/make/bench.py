@@ -8,7 +8,7 @@ from pathlib import Path
 from compress.fit import report
 from compress.fit.cost import cost_model
 from compress.fit.cost.cost_model import Costs
-from compress.fit.cost.serving import Serving, build_call, quantize_to_bits
+from compress.fit.cost.serving import Serving, build_parts, quantize_to_bits
 from compress.fit.loss.saved_study import load_or_make_study
 from compress.fit.loss.study import Student
 from compress.fit.make.build import Maker
@@ -47,11 +47,10 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     Raises UserError (REFUSED) for a bound on megabytes below the least possible, and Stopped.
     """
     wanted, console, check = case.wanted, case.console, case.clock.check
-    shape = {"batch": wanted.batch, "length": case.length, "device": case.options.device}
-    least = compute_least_megabytes(case.loaded, case.options.runtime, shape)
+    least = compute_least_megabytes(case.loaded, case.options.runtime, case.shape)
     if case.bounds.max_mb is not None and case.bounds.max_mb < least:
         raise make_budget_error("--max-mb", case.bounds.max_mb, least, "MB")
-    found = cost_model.of(case.loaded, case.options.runtime, shape, folder, console)
+    found = cost_model.of(case.loaded, case.options.runtime, case.shape, folder, console)
     serving, blocks = found.serving, found.blocks
     evaluator = Evaluator(
         case.loaded, serving, case.table.split("validation"), task=case.table.task,
@@ -86,7 +85,7 @@ def _time_whole(case: Case, found: Costs, evaluator: Evaluator, student: Student
     timings = []
     for plan, made in ((whole, case.loaded.model), (narrow, model)):
         case.clock.check()
-        call = build_call(quantize_to_bits(made, plan.modules(case.loaded.config), serving), serving)
+        call = build_parts(quantize_to_bits(made, plan.modules(case.loaded.config), serving), serving)
         timings.append(evaluator.beside_parent(call, 40, 4.0))
     found.timing = timings[0]
     found.correct((whole.ms, timings[0].ms), (narrow.ms, timings[1].ms))

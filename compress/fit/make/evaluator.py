@@ -15,11 +15,13 @@ from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows
 from compress.data.task import ScoredAnswers
 from compress.errors import UserError
-from compress.fit.cost.serving import Serving, build_call, content
+from compress.fit.cost.serving import Parts, Serving, build_batch, build_parts, content, mean_over_texts
 from compress.fit.loss.study import compute_kl_to_parent
 from compress.fit.plan.plans import Plan
+from compress.measure.models import text_speeds
 from compress.modelfolder.folder import LoadedModel
-from compress.predict.predictor import Predictor, build_fixed_batch
+from compress.predict.predictor import Predictor
+from compress.predict.real_texts import TextCalls, TextLatency
 from compress.storage import atomic, safe
 from evaluation.cost.latency import Latency, measure_interleaved
 from evaluation.cost.size import MB, weights_bytes
@@ -42,7 +44,8 @@ class Timing:
     """Milliseconds of a batch, and of the parent in the same runtime, in turn. quiet: whether nothing else used the
     processor, and the parent was as fast as before.  parent_least, parent_typical: the least that the parent took in
     all of a fit, and the least of its medians.  attempts: how many times it was measured until the parent's pace let it
-    count; this is the time that counts."""
+    count; this is the time that counts.  texts: of what was timed on texts of the data, whose figures are of the mean
+    over these in each round."""
 
     p50: float
     p95: float
@@ -56,6 +59,7 @@ class Timing:
     parent_least: float
     parent_typical: float
     attempts: int = 1
+    texts: TextLatency | None = None
 
     @property
     def ms(self) -> float:
@@ -79,15 +83,34 @@ class Timing:
         return self.parent_p50 / self.p50 if self.quiet else self.parent_minimum / self.minimum
 
     @classmethod
-    def of(cls, ours: Latency, parent: Latency, least: float = math.inf, typical: float = math.inf) -> Timing:
+    def of(
+        cls,
+        ours: Latency,
+        parent: Latency,
+        least: float = math.inf,
+        typical: float = math.inf,
+        texts: TextLatency | None = None,
+    ) -> Timing:
         """least, typical: of the parent before, where they are known."""
         least, typical = min(least, parent.minimum), min(typical, parent.p50)
         steady = parent.minimum <= STEADY * least and parent.p50 <= STEADY * typical
         quiet = steady and not (ours.contaminated or parent.contaminated)
         return cls(
             ours.p50, ours.p95, ours.minimum, ours.repeats, ours.cpu_share, ours.spread, quiet, parent.p50,
-            parent.minimum, least, typical,
+            parent.minimum, least, typical, texts=texts,
         )  # fmt: skip
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Timing:
+        """Raises KeyError, TypeError or ValueError for what is none."""
+        texts = found.get("texts")
+        return cls(**{**found, "texts": None if texts is None else TextLatency(**texts)})
+
+    def speeds(self) -> dict[str, float]:
+        """By MLflow name."""
+        if self.texts is not None:
+            return text_speeds(self.texts)
+        return {"speed/latency_p50_ms": self.p50, "speed/latency_p95_ms": self.p95}
 
 
 @dataclass(frozen=True)
@@ -142,7 +165,7 @@ def read_evaluation(path: Path, folder: Path) -> Evaluation:
 
 def _judged(found: Mapping[str, Any], folder: Path) -> Evaluation:
     figures = None if found.get("figures") is None else ResampledMetric.parse(found["figures"])
-    plan, timing = Plan.from_json(found["plan"]), Timing(**found["timing"])
+    plan, timing = Plan.from_json(found["plan"]), Timing.from_json(found["timing"])
     return Evaluation(**{**found, "figures": figures, "plan": plan, "timing": timing, "folder": folder})
 
 
@@ -171,7 +194,7 @@ class Evaluator:
         self.scored: ScoredAnswers = self.score(self.theirs, self.examples)
         self.parent_bytes = content(parent.model) if serving.writes else None
         self.least = self.typical = math.inf
-        self.parent_call = build_call(parent.model, serving, self.parent_bytes)
+        self.parent_call = build_parts(parent.model, serving, self.parent_bytes)
         self.parent_mb = (len(self.parent_bytes) if self.parent_bytes else weights_bytes(parent.path)) / MB
 
     @property
@@ -194,22 +217,27 @@ class Evaluator:
         """Beside the parent, in turn; again where something else used the processor, or the parent was `pace` times as
         slow as usual. What our own model took does not count for which one counts: the first that needs no other, else
         the one of a quiet machine where the parent was fastest, else the last."""
-        length = min(self.serving.length, predictor.max_length)
-        batch = build_fixed_batch(predictor.config, self.serving.batch, length).to(self.serving.device)
+        call = self._parts(predictor)
         tries: list[Timing] = []
         while len(tries) < attempts:
-            tries.append(self.beside_parent(lambda: predictor(batch), repeats, seconds))
+            tries.append(self.beside_parent(call, repeats, seconds))
             if tries[-1].quiet and tries[-1].behind <= pace:
                 return replace(tries[-1], attempts=len(tries))
         quiet = [t for t in tries if t.quiet]
         return replace(min(quiet, key=lambda t: t.parent_p50) if quiet else tries[-1], attempts=len(tries))
 
-    def beside_parent(self, call: Callable[[], object], repeats: int, seconds: float) -> Timing:
-        """Any call that answers a batch."""
-        theirs, ours = self.timer(
-            [self.parent_call, call], device=self.serving.device, repeats=repeats, seconds=seconds
-        )
-        found = Timing.of(ours, theirs, self.least, self.typical)
+    def _parts(self, predictor: Predictor) -> Parts:
+        if self.serving.texts is not None:
+            return list(TextCalls.of(self.serving.texts.sample, predictor).parts(predictor))
+        batch = build_batch(predictor.config, self.serving)
+        return [lambda: predictor(batch)]
+
+    def beside_parent(self, call: Parts, repeats: int, seconds: float) -> Timing:
+        """Any call that answers a batch, or the texts, in parts as of `build_parts`."""
+        both = self.timer([self.parent_call, call], device=self.serving.device, repeats=repeats, seconds=seconds)
+        theirs, ours = (mean_over_texts(self.serving, one) for one in both)
+        texts = None if self.serving.texts is None else TextLatency.of(ours)
+        found = Timing.of(ours, theirs, self.least, self.typical, texts)
         self.remember(found)
         return found
 

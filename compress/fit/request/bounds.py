@@ -17,7 +17,8 @@ CHANCE = Z * Z
 
 @dataclass(frozen=True)
 class Bounds:
-    """max_mb: 10⁶ bytes of what is deployed.  max_ms: median milliseconds of a batch.  max_drop: points of the main
+    """max_mb: 10⁶ bytes of what is deployed.  max_ms: milliseconds of a batch: the mean over the
+    texts of the data, or the median for a fixed length.  max_drop: points of the main
     metric (hundredths) that may be lost against the parent.  objective: None as the bounds say."""
 
     max_mb: float | None = None
@@ -72,6 +73,15 @@ class Bounds:
                 where="--max-drop",
                 why=f"even without any loss, the 95 % interval would reach {100 * CHANCE / (rows + CHANCE):.2f} points",
                 do=f"use {needed:,} test rows or a larger bound, or accept an uncertified model: --uncertified",
+            )
+
+    def check_tokenization(self, ms: float) -> None:
+        """Raises UserError where the tokenizer alone takes so many milliseconds, and no more are allowed."""
+        if self.max_ms is not None and self.max_ms <= ms:
+            raise UserError(
+                f"{self.max_ms:g} ms is less than the tokenizer alone takes for a text, {ms:.3g} ms on average",
+                where="--max-ms",
+                do=f"give more than {ms:.3g}, or --length N to time the model without tokenization",
             )
 
     def over(self, mb: float, ms: float, drop: float | None) -> list[str]:

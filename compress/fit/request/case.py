@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from compress.console import Console
 from compress.contracts import RunOptions
@@ -13,6 +13,7 @@ from compress.data.tables.table import Table
 from compress.data.task import METRIC, Task
 from compress.data.tasks import find_label_free, task_of
 from compress.data.tasks.embedding import OVERLAP, form_of
+from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.unsupported import (
     refuse_global_projections,
     refuse_low_rank,
@@ -29,6 +30,7 @@ from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import LoadedModel
 from compress.modelfolder.resolve import resolve
+from compress.predict.real_texts import TextCalls, sample_texts
 from compress.recipe import Recipe
 from compress.stages.shared.stage import check_same_labels, get_requested_settings, head_of
 from compress.stages.shared.timing import choose_length
@@ -49,7 +51,8 @@ OF_VECTORS = LossWords("1 - cosine", "1 - cosine to parent", "of 1 - cosine")
 @dataclass(frozen=True)
 class Case:
     """A model and its data. source: the model's folder.  labelled: False where the labels are the model's own answers.
-    metric: the main metric of the task.  max_length: tokens of a text at most.  length: tokens that are timed."""
+    metric: the main metric of the task.  max_length: tokens of a text at most.  texts: what latency is measured on;
+    None: sequences of `length` tokens."""
 
     wanted: FitOptions
     options: RunOptions
@@ -64,6 +67,7 @@ class Case:
     metric: str
     max_length: int
     length: int
+    texts: TextCalls | None = None
 
     @classmethod
     def of(cls, wanted: FitOptions, options: RunOptions, console: Console, clock: Clock) -> Case:
@@ -109,9 +113,22 @@ class Case:
         metric = task.choose_metrics(table.label_names)[0]
         wanted.bounds.check_rows(len(table.split("test")), metric, wanted.uncertified)
         length = choose_length([(wanted.model, info.config.max_positions)], wanted.length)
+        texts = None if wanted.length is not None else _open_texts(loaded, table, task, max_length, wanted, options)
         return cls(
-            wanted, options, console, clock, source, loaded, recipe, table, labelled, task, metric, max_length, length
-        )
+            wanted, options, console, clock, source, loaded, recipe, table, labelled, task, metric, max_length, length,
+            texts,
+        )  # fmt: skip
+
+    def with_fixed_length(self) -> Case:
+        """Timed on sequences of one length, as fits of version 0.1 are that were begun without --length."""
+        return dataclasses.replace(self, texts=None)
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What latency is of and where, as keys of `Serving`."""
+        return {
+            "batch": self.wanted.batch, "length": self.length, "device": self.options.device, "texts": self.texts,
+        }  # fmt: skip
 
     @property
     def loss_words(self) -> LossWords:
@@ -121,3 +138,19 @@ class Case:
     def bounds(self) -> Bounds:
         """What the result must meet."""
         return self.wanted.bounds
+
+
+def _open_texts(
+    loaded: LoadedModel, table: Table, task: Task, max_length: int, wanted: FitOptions, options: RunOptions
+) -> TextCalls:
+    """Test rows as the model reads them: only their lengths count, and figures of other commands are of the same rows.
+    Raises UserError where there is no text, and for milliseconds that tokenization alone takes."""
+    sample = sample_texts(
+        table.split("test"), data=f"{table.display_name}/test", digest=table.measured_fingerprint,
+        max_length=max_length, batch=wanted.batch,
+    )  # fmt: skip
+    tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(loaded.path))
+    texts = TextCalls(sample, task, tokenizer, loaded.config.max_positions, options.device)
+    if wanted.bounds.max_ms is not None:
+        wanted.bounds.check_tokenization(texts.measure_tokenization())
+    return texts

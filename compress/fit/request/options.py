@@ -16,7 +16,7 @@ UNTOLD = ("plan_only", "uncertified", "seconds", "trials", "study")
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The options, besides data and device. length: of what is timed; None: 128, or what the model reads at most.
+    """The options, besides data and device. length: tokens of what is timed; None: texts of the data.
 
     seconds: for planning and trying; None: until the plans are done.
     plans: most that are made, beside the model in 8 bits.  uncertified: a result is taken that cannot be certified.

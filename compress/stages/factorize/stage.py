@@ -143,7 +143,7 @@ class Stage:
     def _faster(self, ranks: Ranks, known: Mapping[str, Candidate], model: Model) -> Ranks:
         """Without the matrices whose thin products are not faster here. Raises UserError where none is."""
         plan = self.context.recipe.evaluation.latency
-        tokens = plan.batch * min(plan.length, model.config.max_positions)
+        tokens = plan.batch * min(plan.tokens, model.config.max_positions)
         slower = timing.find_slower_matrices(ranks, known, tokens, self.context.device, plan)
         kept = {name: rank for name, rank in ranks.items() if name not in slower}
         self.context.say(

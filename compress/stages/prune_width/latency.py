@@ -105,7 +105,7 @@ def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: LatencySp
         "version": compress.__version__,
         "device": describe(device),
         "batch": plan.batch,
-        "length": min(plan.length, config.max_positions),
+        "length": min(plan.tokens, config.max_positions),
         "encoder": {**config.to_dict(), "dropout": 0, "attention_dropout": 0, "vocabulary": 0},
         "heads": {name: head.to_dict() for name, head in heads.items() if name == "task"},
     }
@@ -131,7 +131,7 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: Latenc
         rotary_bases=None if config.rotary_bases is None else (config.rotary_bases[0],) * rows,
     )
     model = prepare(Model(blocks).to(device)).model
-    batch = build_fixed_batch(blocks, plan.batch, min(plan.length, config.max_positions)).to(device)
+    batch = build_fixed_batch(blocks, plan.batch, min(plan.tokens, config.max_positions)).to(device)
     x = torch.randn(batch.tokens, config.hidden, device=device)
     layout, turns = PackedLayout.of(batch), model.encoder.turns(batch.position_ids)
     calls, names = [], []

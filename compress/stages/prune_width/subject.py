@@ -95,7 +95,7 @@ class Subject:
     @property
     def length(self) -> int:
         """Tokens of the sequence that operations are counted of."""
-        return min(self.context.recipe.evaluation.latency.length, self.config.max_positions)
+        return min(self.context.recipe.evaluation.latency.tokens, self.config.max_positions)
 
     def costs(self, config: EncoderConfig, unit: str) -> Costs:
         """In parameters or in operations, of a model of this shape with the same heads."""

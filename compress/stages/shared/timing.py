@@ -22,7 +22,7 @@ def choose_length(positions: Iterable[tuple[str, int]], asked: int | None) -> in
     if asked is not None and asked > longest:
         do = f"give at most {longest}, or remove the option"
         raise UserError(f"{name} has {longest} positions", where=f"--length {asked}", do=do)
-    return asked or min(LatencySpec().length, longest)
+    return asked or min(LatencySpec().tokens, longest)
 
 
 def measure_models(models: Sequence[Model], plan: LatencySpec, device: str) -> list[Latency]:
@@ -33,7 +33,7 @@ def measure_models(models: Sequence[Model], plan: LatencySpec, device: str) -> l
 def build_call(model: Model, plan: LatencySpec, device: str) -> Callable[[], object]:
     """A call of the model, prepared, on a batch of the planned shape."""
     config, ready = model.config, prepare(model)
-    batch = build_fixed_batch(config, plan.batch, min(plan.length, config.max_positions)).to(device)
+    batch = build_fixed_batch(config, plan.batch, min(plan.tokens, config.max_positions)).to(device)
     return lambda: ready(batch, Needs(logits=True))
 
 
