@@ -27,7 +27,8 @@ class Batch:
     mlm_positions: (M,) int64 indices into T whose original piece was masked; mlm_labels: (M,) int64 the originals.
     pair_labels: (B,) int64 of NSP (0 = is next) or SOP (0 = in order).
     special_mask: (T,) bool, true on [CLS], [SEP] and the like.
-    extra: whatever a task or an augmentation needs beside; what of it has a `to` moves along.
+    extra: whatever a task or an augmentation needs beside; what of it has a `to` moves along. "queries": of a task that
+        ranks, (B,) int64, equal for the documents of one query.
     host: of a batch on an accelerator, the same on the CPU: its lengths and labels are read there, without waiting for
         the device (`on_host`).
     """

@@ -38,6 +38,7 @@ BASELINES = {
     "tfidf_ridge": "TF-IDF + ridge regression",
     "commonest_tag": "most common tag of each word",
     "nearest_sentence": "sentence nearest to the question",
+    "bm25": "BM25",
 }
 """Baseline → what people call it."""
 FAKE = "fake_quantized/"

@@ -119,7 +119,9 @@ class Task(ABC):
     metric: the one that a person chose to decide; None: the usual one.
     settings: what a model of this kind must know, beside its labels, to answer as it was trained; the keywords of the
     constructor.  label_free: any text is its data, and a model with its head always does this task.  scores_of: of
-    such a task, the kinds of data whose labels it is scored by.  asked_as: what its answers call the first text.
+    such a task, the kinds of data whose labels it is scored by.  pairs_answer: of rows without labels, second texts are
+    taken as answers to the first; a model with its head always does this task.  asked_as: what its answers call the
+    first text.  names: of the labels, where all models of this kind have the same.
     example: what follows `compress predict MODEL`.
     """
 
@@ -135,7 +137,9 @@ class Task(ABC):
     settings: ClassVar[tuple[str, ...]] = ()
     label_free: ClassVar[bool] = False
     scores_of: ClassVar[tuple[str, ...]] = ()
+    pairs_answer: ClassVar[bool] = False
     asked_as: ClassVar[str] = "text"
+    names: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = '"some text"'
 
     def configure(self, settings: Mapping[str, Any]) -> Task:
@@ -196,6 +200,11 @@ class Task(ABC):
     @abstractmethod
     def find_unlabelled(self, labels: LabelArray) -> np.ndarray:
         """(N,) bool: rows that should have a label and have none."""
+
+    def arrange(self, splits: Mapping[str, Rows], where: str, bad_rows: str, notes: list[str]) -> Mapping[str, Rows]:
+        """All splits as this kind holds them, where that is otherwise than a row of the source each. bad_rows: "refuse"
+        or "drop" what cannot be used. Raises UserError."""
+        return splits
 
     def misfits(self, rows: Rows) -> Mapping[str, np.ndarray]:
         """What is wrong between the columns of a row: `with …` → (N,) bool of the rows."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from compress.contracts import FAKE
 from compress.errors import printable, without_folders
+from compress.modelfolder.cross_encoder import RERANKING
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
 
 _LINKS = {"://": "&#58;//", "www.": "www&#46;", "@": "&#64;"}
@@ -152,6 +153,8 @@ def _pipeline(meta: FolderMeta, facts: Facts) -> str | None:
     if facts.is_static:
         return "sentence-similarity"
     if "task" in facts.heads:
+        if meta.task == RERANKING:
+            return "text-ranking"
         return meta.task if meta.task in _OWN_PIPELINES else "text-classification"
     return "fill-mask" if "mlm" in facts.heads else None
 
@@ -391,11 +394,14 @@ def _use(meta: FolderMeta, facts: Facts) -> str:
     """Code that computes what the figures are of: of a quantized model with integers, never its float weights."""
     lines = ["## How to use", ""]
     if "task" in facts.heads:
-        given = '--question "…" --context "…"' if meta.task == QUESTION_ANSWERING else '"some text"'
+        own = {QUESTION_ANSWERING: '--question "…" --context "…"', RERANKING: '"a query" --pair "a document"'}
+        given = own.get(meta.task or "", '"some text"')
         lines += ["```sh", f"compress predict <this folder> {given}", "```", ""]
     if facts.is_static:
         return "\n".join([*lines, "With sentence-transformers:", "", *_with_sentence_transformers()])
-    if facts.stock_class and not facts.quantized:
+    if meta.task == RERANKING and facts.stock_class and not facts.quantized:
+        lines += ["With sentence-transformers:", "", *_WITH_CROSS_ENCODER, ""]
+    elif facts.stock_class and not facts.quantized:
         lines += ["With transformers:", "", *_with_transformers(meta, facts.stock_class), ""]
     if facts.onnx:
         computes = ", which computes with integers" if facts.quantized else ""
@@ -407,12 +413,22 @@ def _use(meta: FolderMeta, facts: Facts) -> str:
     return "\n".join(lines).rstrip()
 
 
+_WITH_CROSS_ENCODER = (
+    "```python",
+    "from sentence_transformers import CrossEncoder",
+    "",
+    'scores = CrossEncoder("<this folder>").predict([("a query", "a document")])',
+    "```",
+)
+
+
 def _call(meta: FolderMeta, tensors: str) -> str:
     """The tokenizer's arguments."""
     asks = meta.task == QUESTION_ANSWERING
     cut = '"only_second"' if asks else "True"
     length = f", truncation={cut}, max_length={meta.max_length}" if meta.max_length else ""
-    texts = '"a question", "a context"' if asks else '"a text"'
+    pairs = {QUESTION_ANSWERING: '"a question", "a context"', RERANKING: '"a query", "a document"'}
+    texts = pairs.get(meta.task or "", '"a text"')
     return f'{texts}, return_tensors="{tensors}"{length}'
 
 
@@ -458,7 +474,8 @@ def _with_compress(meta: FolderMeta, facts: Facts) -> list[str]:
     if "task" not in facts.heads:
         load = ["from pathlib import Path", "", "from compress.modelfolder.folder import load_model", ""]
         return ["```python", *load, 'model = load_model(Path("<this folder>")).model', "```"]
-    texts = '"a question", ["a context"]' if meta.task == QUESTION_ANSWERING else '"a text"'
+    own = {QUESTION_ANSWERING: '"a question", ["a context"]', RERANKING: '["a query"], ["a document"]'}
+    texts = own.get(meta.task or "", '"a text"')
     return [
         "```python",
         "import compress",

@@ -137,7 +137,7 @@ def combine_logits(
     def mean(log_p: list[Tensor]) -> Tensor:
         return torch.logsumexp(torch.stack(log_p) + shares.view(-1, *[1] * log_p[0].dim()), 0)
 
-    if head.problem == "multi_label":
+    if head.problem in ("multi_label", "ranking"):
         return mean([F.logsigmoid(x) for x in wide]) - mean([F.logsigmoid(-x) for x in wide])
     if head.kind == "question_answering":
         lengths = batch.cu_seqlens.diff().tolist()

@@ -18,14 +18,20 @@ PROBLEMS: Mapping[str, Problem] = {
 }
 
 
+RELEVANCE = ("LABEL_0",)
+"""The one answer of a reranker, as sentence-transformers and transformers call it."""
 SPAN_NAMES = ("start", "end")
 """What a question-answering head answers, whatever a config calls it (transformers writes LABEL_0 and LABEL_1)."""
+_STORED: Mapping[str, Problem] = {"ranking": "regression"}
+"""What transformers calls a problem that it has no word for; `cross_encoder` writes beside it what it is."""
 
 
 def names_of(head: HeadConfig, values: Mapping[str, Any], where: str) -> list[str]:
     """The names of a task head's answers by a config; none of an embedding. Raises as `read_names`."""
     if head.kind == "embedding":
         return []
+    if head.problem == "ranking":
+        return list(RELEVANCE)
     return list(SPAN_NAMES) if head.kind == "question_answering" else read_names(values, head.labels, where)
 
 
@@ -85,7 +91,7 @@ def write_names(names: Sequence[str], problem: str) -> dict[str, Any]:
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
-        "problem_type": next(theirs for theirs, ours in PROBLEMS.items() if ours == problem),
+        "problem_type": next(theirs for theirs, ours in PROBLEMS.items() if ours == _STORED.get(problem, problem)),
     }
 
 

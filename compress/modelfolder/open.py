@@ -13,8 +13,8 @@ from typing import Any
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.sparsity import SPARSITY, with_values
 from compress.errors import UserError, nearest, printable
+from compress.modelfolder import cross_encoder, labels, meta, private, sentence_head, vocabulary, weights
 from compress.modelfolder import family as families
-from compress.modelfolder import labels, meta, private, sentence_head, vocabulary, weights
 from compress.modelfolder.family import Description, Family
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.language import read_language, read_license
@@ -81,12 +81,13 @@ def open_folder(path: Path, *, verify: bool = True) -> OpenedFolder:
         if own is not None:
             with _said_of(own.where):
                 description = with_own(description, private.complete_config(description.encoder, own))
+    found = meta.read(path)
+    description = cross_encoder.with_ranking(description, values, path, None if found is None else found.task)
     description, held, unread = sentence_head.with_embedding(description, path)
     stored |= held
     notes = told + unread + weights.check(description, stored, str(files[0]))
     if "auto_map" in values:
         notes.append("config.json refers to custom code (auto_map), which was not run")
-    found = meta.read(path)
     tokenizer_files = vocabulary.read_files(path)
     tokens = _tokens(tokenizer_files, description, path)
     if tokens is None:
@@ -178,6 +179,8 @@ def _with_labels(found: FolderMeta, fields: Fields, family: Family, description:
         names = tuple(labels.names_of(task, fields.values, fields.where))
         if task.kind == sentence_head.EMBEDDING:
             found = sentence_head.embedding_meta(found, Path(fields.where).parent, description.encoder.hidden)
+        elif task.problem == cross_encoder.RANKING:
+            found = cross_encoder.ranking_meta(found, fields.values, Path(fields.where).parent)
         elif found.label_names and found.label_names != names:
             ours, theirs = (printable(", ".join(n), 80) for n in (found.label_names, names))
             raise UserError(

@@ -16,8 +16,8 @@ from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied
 from compress.errors import UserError
 from compress.modelfolder import card as cards
+from compress.modelfolder import cross_encoder, labels, private, tokenizer_config, vocabulary, weights
 from compress.modelfolder import family as families
-from compress.modelfolder import labels, private, tokenizer_config, vocabulary, weights
 from compress.modelfolder import meta as metas
 from compress.modelfolder.family import NATIVE, OLDER, Family, stock_heads
 from compress.modelfolder.meta import FolderMeta
@@ -76,6 +76,8 @@ def save_model(
     given = {**tokenizer_files, **(beside or {})}
     if EMBEDDING in {head.kind for head in model.head_configs.values()}:
         given = head_files(model, meta, given)
+    if cross_encoder.RANKING in {head.problem for head in model.head_configs.values()}:
+        given = cross_encoder.without_embedder(given)
     facts = _facts(target.name, model, values, objections, given)
     tensors = [tensor for held in files.values() for tensor in held.values()]
     contents = {id(data): len(data) for data in given.values()}
@@ -217,6 +219,8 @@ def _completed(
 def _label_names(meta: FolderMeta, task: HeadConfig | None, where: str) -> tuple[str, ...]:
     if task is None or task.kind == EMBEDDING:
         return ()
+    if task.problem == cross_encoder.RANKING:
+        return labels.RELEVANCE
     if task.kind == "question_answering":
         return labels.SPAN_NAMES
     names = meta.label_names or tuple(labels.default_names(task.labels))
@@ -232,9 +236,12 @@ def _config_values(model: Model, family: Family, meta: FolderMeta, state: Mappin
     values = family.config_values(model.config, heads)
     values["dtype"] = _DTYPES[next(iter(state.values())).dtype]
     task = model.head_configs.get("task")
-    if task is not None and task.kind == EMBEDDING:
+    if task is None:
+        return values
+    if task.kind == EMBEDDING:
         return values | family.embedding_values(task)
-    return values if task is None else values | labels.write_names(meta.label_names, task.problem)
+    beside = cross_encoder.config_keys(meta) if task.problem == cross_encoder.RANKING else {}
+    return values | labels.write_names(meta.label_names, task.problem) | beside
 
 
 def _facts(

@@ -174,11 +174,11 @@ def read_max_length(folder: Path) -> int | None:
     if settings is None:
         return None
     if settings.values.get(MAX_LENGTH) is None:
-        return _tokenizer_length(folder)
+        return read_tokenizer_length(folder)
     return settings.integer(MAX_LENGTH, most=MAX_POSITIONS)
 
 
-def _tokenizer_length(folder: Path) -> int | None:
+def read_tokenizer_length(folder: Path) -> int | None:
     """The longest text in tokenizer_config.json, which version 6 goes by; None where that sets no bound."""
     file = folder / "tokenizer_config.json"
     value = safe.read_json(file, 64 << 20).get("model_max_length") if file.is_file() else None

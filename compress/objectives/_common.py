@@ -20,8 +20,10 @@ class Base(nn.Module):
     """An objective whose rows do not depend on each other, and which nothing of the two models' shapes changes."""
 
     coupled: ClassVar[bool] = False
-    softens: ClassVar[bool] = True
     """Whether the value of a row depends on the other rows of its batch."""
+    softens: ClassVar[bool] = True
+    by_query: ClassVar[bool] = False
+    """Whether it compares the documents of a query with each other, which must be in one micro-batch then."""
 
     def bind(self, pair: ModelPair) -> None:
         """Nothing depends on the models."""

@@ -59,7 +59,7 @@ def columns_of(folder: Path) -> list[tuple[str, bool]]:
     """(name, needed) of the text columns that a service of this folder reads."""
     info = modelfolder.inspect(folder)
     first, second = roles_of(Predictor(folder, runtime="torch").task)
-    needed = info.meta.task in ("pair-classification", "question-answering")
+    needed = info.meta.task in ("pair-classification", "question-answering", "reranking")
     return [(first[0], True), *([(second[0], needed)] if second else [])]
 
 
@@ -69,6 +69,8 @@ def roles_of(task: Task) -> tuple[Sequence[str], Sequence[str]]:
     roles = list(task.text_roles)
     if task.label_free:
         return TEXT, ()
+    if task.pairs_answer:
+        return ("query", *(name for name in TEXT if name != "query")), ("document", "passage", "text_pair")
     if roles[0] in ("words", "text"):
         second = () if roles[0] == "words" else ("text_pair", "sentence2", "text2")
         return TEXT, second

@@ -390,6 +390,7 @@ _LIKENESS = (
     ("correlation with {}", _with_interval("vs_teacher/correlation"), _decimal),
     ("cosine to {}", _with_interval("vs_teacher/cosine"), _decimal),
     ("10 nearest neighbours shared with {}", _with_interval("vs_teacher/neighbour_overlap_10"), _decimal),
+    ("rank correlation of scores with {}", _with_interval("vs_teacher/rank_correlation"), _decimal),
     ("rank correlation of similarities with {}", _with_interval("vs_teacher/similarity_rank_correlation"), _decimal),
     ("KL to {}, nats", _with_interval("vs_teacher/kl"), _decimal),
     ("smaller on disk", ("vs_teacher/size_ratio",), _times),

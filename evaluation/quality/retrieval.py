@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Similarity = Literal["cosine", "dot", "hamming"]
 """hamming: of packed bits (N, D / 8) uint8, minus the number of bits that differ."""
@@ -78,8 +78,8 @@ def rank_metrics(
 ) -> dict[str, NDArray[np.float64]]:
     """Metric → (Q,) one value a query: nDCG and MRR of the first `cut` documents, recall of each of `recalls`.
 
-    found: (Q, K) rows of documents, best first.  relevant: per query, document → grade; grades of 0 and below are not
-    relevant. A grade is the gain of nDCG (Järvelin & Kekäläinen 2002), as in trec_eval.
+    found: (Q, K) rows of documents, best first, then -1 where there are fewer.  relevant: per query, document → grade;
+    grades of 0 and below are not relevant. A grade is the gain of nDCG (Järvelin & Kekäläinen 2002), as in trec_eval.
     Raises ValueError for a query without relevant documents.
     """
     if len(found) != len(relevant):
@@ -100,6 +100,17 @@ def rank_metrics(
         for k in recalls:
             values[f"recall@{k}"][row] = np.count_nonzero(got[:k]) / len(gains)
     return values
+
+
+def expected_ndcg(grades: ArrayLike, relevant: ArrayLike, cut: int = 10) -> float:
+    """nDCG of the first `cut` documents in a random order, on average. grades: of the ranked documents.  relevant: of
+    all judged ones; some are above 0."""
+    gains, ideal = (np.maximum(np.asarray(values, dtype=np.float64), 0) for values in (grades, relevant))
+    if not len(gains):
+        return 0.0
+    discounts = 1 / np.log2(np.arange(2, cut + 2))
+    ideal = np.sort(ideal)[::-1][:cut]
+    return float(gains.mean() * discounts[: len(gains)].sum() / (ideal * discounts[: len(ideal)]).sum())
 
 
 def cosines(ours: NDArray, theirs: NDArray) -> NDArray[np.float64]:

@@ -46,7 +46,7 @@ FULL = batch_of(
     mlm_positions=torch.tensor([0, 3]),
     mlm_labels=torch.tensor([4, 1]),
     pair_labels=torch.tensor([1, 0]),
-    extra={"replaced": torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])},
+    extra={"replaced": torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0]), "queries": torch.tensor([0, 0])},
 )
 THREE = batch_of([3, 2, 4], labels=torch.tensor([2, 0, 1]))
 NONE = batch_of(
@@ -55,7 +55,7 @@ NONE = batch_of(
     mlm_positions=torch.zeros(0, dtype=torch.int64),
     mlm_labels=torch.zeros(0, dtype=torch.int64),
     pair_labels=torch.zeros(0, dtype=torch.int64),
-    extra={"replaced": torch.zeros(0)},
+    extra={"replaced": torch.zeros(0), "queries": torch.zeros(0, dtype=torch.int64)},
 )
 
 

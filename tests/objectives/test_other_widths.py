@@ -38,7 +38,7 @@ BATCH = batch_of(
     mlm_positions=torch.tensor([1, 7]),
     mlm_labels=torch.tensor([4, 1]),
     pair_labels=torch.tensor([1, 0, 1, 1]),
-    extra={"replaced": torch.tensor([0.0, 1.0] + 15 * [0.0])},
+    extra={"replaced": torch.tensor([0.0, 1.0] + 15 * [0.0]), "queries": torch.tensor([0, 0, 1, 1])},
 )
 BY_HEAD = {"attention_maps", "minilm"}
 KINDS = sorted(registry.parts("compress.objectives"))

@@ -18,6 +18,9 @@ from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.errors import UserError
 from compress.storage.spill import FAULT, Spool, concatenate, note_read, pieces
 
+QUERIES = "queries"
+"""Of a batch of a task that ranks: the query of each row (`Batch.extra`)."""
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -31,6 +34,7 @@ class Examples:
     words: of a task that answers words, (T,) int32: the word whose first piece this is, -1 elsewhere.
     places: (T, 2) int32: the characters that a piece stands for, from and up to, in the text of its segment.
     notes: what a person should hear about the encoding.
+    queries: of a task that ranks, (N,) int64, equal for the documents of one query, which are side by side.
     """
 
     ids: np.ndarray
@@ -44,6 +48,7 @@ class Examples:
     words: np.ndarray | None = None
     places: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    queries: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -68,6 +73,7 @@ class Examples:
             fingerprint=hashlib.sha256(self.fingerprint.encode() + chosen.astype("<i8").tobytes()).hexdigest(),
             words=None if self.words is None else self.words[tokens],
             places=None if self.places is None else self.places[tokens],
+            queries=None if self.queries is None else self.queries[chosen],
         )
 
 
@@ -89,7 +95,14 @@ def join(*parts: Examples) -> Examples:
         _all([p.words for p in parts]),
         _all([p.places for p in parts]),
         tuple(note for p in parts for note in p.notes),
+        _all([_after(parts[:i], p.queries) for i, p in enumerate(parts)]),
     )
+
+
+def _after(parts: Sequence[Examples], queries: np.ndarray | None) -> np.ndarray | None:
+    """Numbers of queries that none of the parts before has."""
+    before = [int(p.queries.max()) + 1 for p in parts if p.queries is not None and len(p.queries)]
+    return None if queries is None else queries + sum(before)
 
 
 def _all(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
@@ -157,6 +170,7 @@ def collate(examples: Examples, rows: np.ndarray) -> Batch:
         row_ids=rows,
         labels=examples.labels[rows if examples.words is None else tokens],
         answered=None if examples.words is None else examples.words[tokens] >= 0,
+        queries=None if examples.queries is None else examples.queries[rows],
     )
 
 
@@ -172,6 +186,7 @@ def pack(
     mlm_positions: np.ndarray | None = None,
     mlm_labels: np.ndarray | None = None,
     pair_labels: np.ndarray | None = None,
+    queries: np.ndarray | None = None,
 ) -> Batch:
     """NumPy arrays of one packed micro-batch → Batch."""
     lengths = np.diff(offsets)
@@ -189,6 +204,7 @@ def pack(
         mlm_labels=None if mlm_labels is None else _tensor(mlm_labels),
         pair_labels=None if pair_labels is None else _tensor(pair_labels),
         special_mask=torch.from_numpy(np.ascontiguousarray(special)),
+        extra={} if queries is None else {QUERIES: _tensor(queries)},
     )
 
 

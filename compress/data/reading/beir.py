@@ -2,6 +2,9 @@
 
 corpus.jsonl and queries.jsonl have `_id` and `text` (documents also a `title`, which comes first), and each split is a
 file qrels/<split>.tsv with a header and the columns query-id, corpus-id and score, a whole number: how relevant.
+
+Beside them runs/<split>.trec may hold the candidates that a reranker sorts, as trec_eval reads what a search found: six
+columns, of which the first is the query, the third the document and the fifth the score of the search.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ import pyarrow as pa
 
 from compress.data.reading import text_files
 from compress.data.reading.files import look
-from compress.data.reading.frame import Frame
+from compress.data.reading.frame import Column, Frame
 from compress.data.tables.table import first_rows, format_count
 from compress.errors import UserError, did_you_mean, printable
 
 CORPUS, QUERIES, JUDGED = "corpus.jsonl", "queries.jsonl", "qrels"
-QUERY, RELEVANT = "query", "relevant"
-"""Columns of a split: the text of a query, and its relevant documents: row, grade, row, grade …"""
+RUNS = "runs"
+QUERY, RELEVANT, CANDIDATES = "query", "relevant", "candidates"
+"""Columns of a split: the text of a query; its judged documents: row, grade, row, grade …; and where there is a file of
+candidates, their rows, best first."""
 HEADER = ("query-id", "corpus-id", "score")
 
 
@@ -41,10 +46,18 @@ def read_beir(folder: Path, wanted: Mapping[str, str]) -> tuple[dict[str, Frame]
     for split, stem in wanted.items():
         judged = _read_judged(folder / JUDGED / f"{stem}.tsv", numbers, places)
         rows = sorted(judged)
-        columns = {
+        columns: dict[str, Column] = {
             QUERY: pa.chunked_array([pa.array([queries[row] for row in rows], pa.string())]),
             RELEVANT: [judged[row] for row in rows],
         }
+        run = folder / RUNS / f"{stem}.trec"
+        if run.is_file():
+            found = _read_run(run, numbers, places)
+            without = [name for name, row in numbers.items() if row in judged and row not in found]
+            if without:
+                what = f"query '{printable(without[0], 60)}' has no candidates"
+                raise UserError(what, where=str(run), why=f"{len(without):,} of {len(rows):,} queries have none")
+            columns[CANDIDATES] = [found[row] for row in rows]
         frames[split] = Frame(columns, len(rows))
     return frames, pa.chunked_array([pa.array(documents, pa.string())])
 
@@ -109,19 +122,52 @@ def _read_judged(path: Path, queries: Mapping[str, int], documents: Mapping[str,
             query, document, grade = _judgement(cells, f"{path}:{number}")
             row, place = queries.get(query), documents.get(document)
             if row is None or place is None:
-                what, name, known, file_name = ("query", query, queries, QUERIES) if row is None else (
-                    "document", document, documents, CORPUS
-                )  # fmt: skip
-                hint = did_you_mean(name, known)
-                do = hint if hint.startswith("did") else f"add it to {file_name}, or remove the line"
-                raise UserError(
-                    f"{what} '{printable(name, 60)}' is not in {file_name}", where=f"{path}:{number}", do=do
-                )
+                raise _make_missing_error(query, document, queries, documents, f"{path}:{number}")
             if found.setdefault(row, {}).setdefault(place, grade) != grade:
                 what = f"document '{printable(document, 60)}' has two grades for query '{printable(query, 60)}'"
                 raise UserError(what, where=f"{path}:{number}", do="remove one of them")
     _require_relevant(found, list(queries), str(path))
     return {row: [x for pair in graded.items() for x in pair] for row, graded in found.items()}
+
+
+def _make_missing_error(
+    query: str, document: str, queries: Mapping[str, int], documents: Mapping[str, int], where: str
+) -> UserError:
+    """Of a line that names a query or a document that is not there."""
+    what, name, known, file_name = ("query", query, queries, QUERIES) if query not in queries else (
+        "document", document, documents, CORPUS
+    )  # fmt: skip
+    hint = did_you_mean(name, known)
+    do = hint if hint.startswith("did") else f"add it to {file_name}, or remove the line"
+    return UserError(f"{what} '{printable(name, 60)}' is not in {file_name}", where=where, do=do)
+
+
+def _read_run(path: Path, queries: Mapping[str, int], documents: Mapping[str, int]) -> dict[int, list[int]]:
+    """Row of a query → rows of its candidates, best first: by their score, as trec_eval sorts them."""
+    look(path)
+    found: dict[int, dict[int, float]] = {}
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            cells = line.split()
+            if not cells:
+                continue
+            where = f"{path}:{number}"
+            try:
+                query, _, document, _, score, _ = cells
+                value = float(score)
+            except ValueError:
+                raise UserError(
+                    "not a line of a run", where=where, why=f"found '{printable(line.rstrip(), 80)}'",
+                    do="give six columns: query, Q0, document, rank, score, name of the search",
+                ) from None  # fmt: skip
+            row, place = queries.get(query), documents.get(document)
+            if row is None or place is None:
+                raise _make_missing_error(query, document, queries, documents, where)
+            if place in found.setdefault(row, {}):
+                what = f"document '{printable(document, 60)}' comes twice for query '{printable(query, 60)}'"
+                raise UserError(what, where=where, do="remove one of the lines")
+            found[row][place] = value
+    return {row: sorted(scores, key=lambda place: -scores[place]) for row, scores in found.items()}
 
 
 def _judgement(cells: Sequence[str], where: str) -> tuple[str, str, int]:

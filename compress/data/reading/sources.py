@@ -74,26 +74,30 @@ def open_table(
     Raises UserError for everything that is wrong with the data.
     """
     notes: list[str] = []
-    free = tasks.find_label_free(expect_head) if task is None else tasks.task_of(task)
-    source = open_source(name, notes, splits, plain=free is not None and free.label_free)
+    bound = tasks.find_bound(expect_head) if task is None else tasks.task_of(task)
+    source = open_source(name, notes, splits, plain=bound is not None and bound.label_free)
     asked = _asked(source.info, text_column, text_pair_column, label_column)
     first = next(iter(source.frames.values()))
-    kind = _task(task, source, first, asked, expect_head, named=text_column is not None).configure(settings or {})
-    if kind.label_free and label_column is None and not _holds_scores(source, kind):
-        asked = replace(asked, label=None)
+    kind = _task(task, source, first, asked, expect_head, named=text_column is not None)
     if expect_head is not None and kind.head != expect_head:
         raise UserError(
             f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(expect_head).kind}",
             where=source.name,
             do="use data for the same task as the model, or set the task of the data with --task",
         )
+    kind = kind.configure(settings or {})
+    if kind.pairs_answer:
+        _refuse_added_rows(kind, unlabelled, labelled_rows, pool, teacher)
+    if kind.scores_of and label_column is None and not _holds_scores(source, kind):
+        asked = replace(asked, label=None)
     wanted = TaskColumns(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
     roles, more = columns.roles(first, wanted, asked, source.name)
     notes += more
     if kind.label_free and source.documents is None and "text_pair" not in roles and "label" in roles:
         notes.append(f"column '{printable(roles.pop('label'), 60)}' is not used: a score compares two texts")
     kind.check_columns(first, roles, source.name)
-    if "label" not in roles and not bare and not kind.label_free and set(source.frames) != {"unlabelled"}:
+    needs_labels = not (bare or kind.label_free or kind.pairs_answer)
+    if "label" not in roles and needs_labels and set(source.frames) != {"unlabelled"}:
         raise UserError(
             "cannot infer the label column", where=source.name, do=f"name it; {columns.format_columns(first)}"
         )
@@ -117,9 +121,9 @@ def open_table(
         )  # fmt: skip
     if measured is not None and measured in rows and "train" not in rows:
         needed = (measured,)
-    rows = splitting.complete(rows, needed, seed, source.name, notes)
     if source.documents is not None:
         rows = {split: replace(part, documents=source.documents) for split, part in rows.items()}
+    rows = splitting.complete(kind.arrange(rows, source.name, bad_rows, notes), needed, seed, source.name, notes)
     own = rows
     if unlabelled is not None:
         more = read_unlabelled(unlabelled, kind, roles, read.names, notes, reader)
@@ -157,6 +161,15 @@ def open_table(
     metric = kind.metric_of(next(iter(rows.values())))
     chosen = chosen if metric is None else {**chosen, METRIC: metric}
     return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen, source_digest)
+
+
+def _refuse_added_rows(kind: Task, *given: object) -> None:
+    """Raise UserError for what adds or takes single rows, where a row is a query with all of its documents."""
+    flags = ("--unlabelled", "--labelled-rows", "--pool", "--teacher-column")
+    for flag, value in zip(flags, given, strict=True):
+        if value is not None:
+            why = "a row is a query with its documents"
+            raise UserError(f"not supported for {kind.kind}", where=flag, why=why, do="remove it")
 
 
 def _fill_in(reader: TeacherReader, rows: Mapping[str, Rows], where: str, notes: list[str]) -> dict[str, Rows]:
@@ -221,8 +234,8 @@ def _task(
     said = source.info.get("task")
     if task is not None:
         return tasks.task_of(task)
-    if (free := tasks.find_label_free(head)) is not None:
-        return free
+    if (bound := tasks.find_bound(head)) is not None:
+        return bound
     if isinstance(said, str) and not named:
         return tasks.find_task(said, source.name)
     return tasks.choose(first, asked, head)
@@ -244,7 +257,7 @@ def _said_names(source: Source, first: Frame, roles: Mapping[str, str]) -> Seque
 
 def _read_labels(task: Task, source: Source, roles: Mapping[str, str], choices: Choices) -> Labels:
     if "label" not in roles:
-        return Labels({}, [] if task.label_free else list(choices.names or choices.expected or ()))
+        return Labels({}, list(task.names or (() if task.label_free else choices.names or choices.expected or ())))
     labelled = {s: task.label_column(f, roles) for s, f in source.frames.items() if s != "unlabelled"}
     return task.read_labels(labelled, source.name, choices)
 

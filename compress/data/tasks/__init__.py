@@ -42,7 +42,14 @@ def find_task(name: str, where: str) -> Task:
 
 def find_label_free(head: tuple[str, str] | None) -> Task | None:
     """The task of a model with this head that any text is data of; None where it needs labels."""
-    return next((task for task in map(task_of, kinds()) if task.label_free and task.head == head), None)
+    found = find_bound(head)
+    return found if found is not None and found.label_free else None
+
+
+def find_bound(head: tuple[str, str] | None) -> Task | None:
+    """The task that a model with this head always does, whatever the data is for; None where the data decides."""
+    bound = (task for task in map(task_of, kinds()) if task.label_free or task.pairs_answer)
+    return next((task for task in bound if task.head == head), None)
 
 
 def choose(frame: Frame, asked: RequestedColumns, head: tuple[str, str] | None = None) -> Task:

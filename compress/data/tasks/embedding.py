@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from compress.data import task
 from compress.data.batches.examples import Examples, examples_of
 from compress.data.batches.ragged import LabelArray, Ragged
 from compress.data.reading.columns import LABEL, RequestedColumns, label_of
@@ -24,10 +23,11 @@ from compress.data.tables.label_order import Labels
 from compress.data.tables.scores import read_scores
 from compress.data.tables.table import SLICE, UNLABELLED, Rows, spread_places
 from compress.data.task import METRIC, Choices, Fidelity, ScoredAnswers, check_outputs
+from compress.data.tasks._forms import FormTask
 from compress.data.tasks.regression import SCORES
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
-from compress.errors import UserError, did_you_mean, printable
+from compress.errors import UserError, printable
 from evaluation.quality.correlation import UndefinedCorrelationError, spearman_of_draws
 from evaluation.quality.draws import of_mean
 from evaluation.quality.retrieval import TOP, cosines, rank_metrics, search
@@ -37,7 +37,7 @@ from evaluation.representation.neighbours import NEIGHBOURS, neighbour_overlap, 
 Form = Literal["texts", "scored pairs", "retrieval"]
 RETRIEVAL = ("ndcg_at_10", "mrr_at_10", "recall_at_1", "recall_at_10", "recall_at_100")
 SPEARMAN, COSINE, OVERLAP = "spearman", "cosine", f"neighbour_overlap_{NEIGHBOURS}"
-OF_FORM: Mapping[Form, tuple[str, ...]] = {
+OF_FORM: Mapping[str, tuple[str, ...]] = {
     "retrieval": RETRIEVAL,
     "scored pairs": (SPEARMAN,),
     "texts": (COSINE, OVERLAP),
@@ -60,7 +60,7 @@ class Answer:
         return {"embedding": [float(f"{value:.7g}") for value in self.vector]}
 
 
-class Task(task.Task):
+class Task(FormTask):
     """The vector of a text.
 
     prompt: put before each text.  query_prompt, document_prompt: before those of a search, in its place where a folder
@@ -76,6 +76,7 @@ class Task(task.Task):
     usual_labels: ClassVar[tuple[str, ...]] = SCORES
     head: ClassVar[tuple[HeadKind, Problem]] = ("embedding", "single_label")
     metrics: ClassVar[tuple[str, ...]] = (*RETRIEVAL, SPEARMAN, COSINE, OVERLAP)
+    of_form: ClassVar[Mapping[str, tuple[str, ...]]] = OF_FORM
     settings: ClassVar[tuple[str, ...]] = (
         "prompt", "query_prompt", "document_prompt", "lowercase", "similarity", "unpooled_prompts",
     )  # fmt: skip
@@ -128,27 +129,8 @@ class Task(task.Task):
         """Rows without a score or a document."""
         return labels.lengths == 0 if isinstance(labels, Ragged) else np.isnan(labels)
 
-    def metric_of(self, rows: Rows) -> str:
-        """Raises UserError for a metric that such rows have no figure of."""
-        able = OF_FORM[form_of(rows)]
-        wanted = self._wanted()
-        if wanted is not None and wanted in self.metrics and wanted not in able:
-            do = "use " + " or ".join(able)
-            raise UserError(f"{wanted} has no figure on {form_of(rows)}", where="data.metric", do=do)
-        return wanted or able[0]
-
-    def choose_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
-        wanted = self._wanted()
-        if wanted is None:
-            return self.metrics
-        if wanted not in self.metrics:
-            what = f"embedding has no metric '{printable(str(self.metric), 60)}'"
-            raise UserError(what, where="data.metric", do=did_you_mean(str(wanted), self.metrics))
-        return (wanted, *(name for name in self.metrics if name != wanted))
-
-    def _wanted(self) -> str | None:
-        """The metric that a person chose: ndcg@10 is ndcg_at_10."""
-        return self.metric.replace("@", "_at_") if isinstance(self.metric, str) else self.metric
+    def form(self, rows: Rows) -> Form:
+        return form_of(rows)
 
     # --- encoding ---------------------------------------------------------------------------------------------
 

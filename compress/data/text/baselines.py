@@ -26,7 +26,7 @@ FEATURES = 50_000
 MOST_WEIGHTS = 10_000_000
 """Most weights, one for each word and class, of logistic regression, which holds twenty copies of them, and of naive
 Bayes in a full table."""
-LOGISTIC, BAYES, RIDGE, TAG, SENTENCE = BASELINES
+LOGISTIC, BAYES, RIDGE, TAG, SENTENCE, _ = BASELINES
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 """A word, or one character of scripts without spaces."""

@@ -22,7 +22,7 @@ HeadKind = Literal[
 ]
 HeadStyle = Literal["bert", "distilbert", "roberta", "electra", "modernbert", "deberta"]
 Pooling = Literal["first", "mean", "max", "weighted_mean", "last"]
-Problem = Literal["single_label", "multi_label", "regression"]
+Problem = Literal["single_label", "multi_label", "regression", "ranking"]
 
 HEAD_NAMES: Mapping[HeadKind, str] = {
     "masked_lm": "mlm",
@@ -72,8 +72,10 @@ class HeadConfig:
         answer starts and where it ends), "embedding" (the vector of a text, 1908.10084), "sentence_pair" (next
         sentence or sentence order), "replaced_token" (one score per token: whether a generator put it there, ELECTRA,
         2003.10555).
-    labels: answers of a classification; 1 for a regression, 2 for question answering, the width of an embedding.
-    problem: "single_label" (one of the labels), "multi_label" (any of them), "regression" (a number).
+    labels: answers of a classification; 1 for a regression or a ranking, 2 for question answering, the width of an
+        embedding.
+    problem: "single_label" (one of the labels), "multi_label" (any of them), "regression" (a number), "ranking" (the
+        logit of how relevant a document is to a query).
     style: of a task head: "bert" reads the pooler; the others have a dense layer of their own on the first token,
         "distilbert" (1910.01108) with relu, "roberta" (1907.11692) with tanh, "electra" (2003.10555) with gelu,
         "deberta" (2006.03654) too, without dropout before it;
@@ -125,9 +127,9 @@ class HeadConfig:
             raise UserError("only an embedding head has Dense and Normalize modules", where="head.denses")
         if self.denses and self.denses[-1].width != self.labels:
             raise UserError("the last Dense module gives the vector of an embedding head", where="head.denses")
-        if self.problem == "regression" and self.labels != 1:
+        if self.problem in ("regression", "ranking") and self.labels != 1:
             raise UserError(
-                "a regression head has one output", where="head.labels", why=f"found {self.labels}", do="use 1"
+                f"a {self.problem} head has one output", where="head.labels", why=f"found {self.labels}", do="use 1"
             )
         if self.kind == "sentence_pair" and self.labels != 2:
             raise UserError("a sentence-pair head has two outputs", where="head.labels", why=f"found {self.labels}")

@@ -77,10 +77,12 @@ class Case:
         if "task" not in info.heads:
             raise UserError("the model has no task head", where=str(source), do="fine-tune it first: compress finetune")
         embeds = find_label_free(head_of(info.heads["task"])) is not None
-        if embeds and wanted.train != "none":
+        ranks = info.heads["task"].problem == "ranking"
+        if (embeds or ranks) and wanted.train != "none":
+            of, recipe_name = ("sentence embeddings", "embed-distil") if embeds else ("rerankers", "rerank-distil")
             raise UserError(
-                "training is not supported for sentence embeddings", where=f"--train {wanted.train}",
-                do="remove it, and train the result with compress distill --recipe embed-distil",
+                f"training is not supported for {of}", where=f"--train {wanted.train}",
+                do=f"remove it, and train the result with compress distill --recipe {recipe_name}",
             )  # fmt: skip
         refuse_static(info.config, "fit", str(source))
         refuse_quantized(info.config, "fitting it", str(source))
@@ -93,7 +95,7 @@ class Case:
             raise UserError("has no effect without --train: nothing is trained", where="--unlabelled", do=do)
         assert recipe.data is not None
         max_length = min(recipe.data.max_length, info.config.max_positions)
-        labelled = "label" in table.columns
+        labelled = "label" in table.columns or ranks
         if embeds:
             labelled = form_of(table.split("test")) != "texts"
             if not labelled and get_requested_settings(recipe).get(METRIC) is None:

@@ -42,7 +42,7 @@ def _answered(rows: Rows, predictor: Predictor, max_length: int) -> Rows:
     logits = logits if pooled is None else pooled(logits, examples)
     if problem == "regression":
         labels: np.ndarray = logits[:, 0].astype(np.float32)
-    elif problem == "multi_label":
+    elif problem in ("multi_label", "ranking"):
         labels = (logits > ABOVE).astype(np.float32)
     else:
         labels = logits.argmax(-1).astype(np.int64)

@@ -201,7 +201,7 @@ def _answer(
     problem = task.head[1]
     if problem == "regression":
         sure = np.ones(len(logits))
-    elif problem == "multi_label":
+    elif problem in ("multi_label", "ranking"):
         shares = sigmoid(logits)
         sure = np.maximum(shares, 1 - shares).min(1)
     else:
@@ -226,7 +226,7 @@ def _compare(ours: np.ndarray, theirs: np.ndarray, problem: str) -> np.ndarray:
     """(M,) how far predictions are apart: 0 to 1, and 1 more where they are other answers."""
     if problem == "regression":
         apart, other = np.abs(ours - theirs)[:, 0], np.zeros(len(ours), dtype=bool)
-    elif problem == "multi_label":
+    elif problem in ("multi_label", "ranking"):
         apart, other = bernoulli_divergence(theirs, ours).sum(1), ((ours > 0) != (theirs > 0)).any(1)
     else:
         apart, other = divergence(theirs, ours), ours.argmax(1) != theirs.argmax(1)

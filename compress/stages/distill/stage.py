@@ -39,6 +39,7 @@ from compress.stages.distill.column_teacher import COLUMNS, ColumnTeacher, check
 from compress.stages.distill.controls import list_controls
 from compress.stages.distill.diagnosis import diagnose_corpus, diagnose_task
 from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
+from compress.stages.distill.queries import check_ranking
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.teacher_facts import ask_about_labels, compare_with_labels
 from compress.stages.distill.text_agreement import TextAgreement
@@ -83,6 +84,7 @@ class Stage:
         donor = general if corpus else teacher
         if not corpus and (table := self.context.opened()) is not None:
             check_objectives(self._built(), self.spec, task_of(table.task).label_free)
+            check_ranking(self._built(), self.spec, task_of(table.task))
         if not corpus and donor is None and recipe.has_column_teacher:
             donor = self._student_shape(start)
         where, block = ("corpus.max_length", recipe.corpus) if corpus else ("data.max_length", recipe.data)
@@ -243,6 +245,7 @@ class Stage:
             check_same_labels(teacher, table)
         free = task_of(table.task).label_free
         check_objectives(self._built(), spec, free)
+        check_ranking(self._built(), spec, task_of(table.task))
         begun = initialization.origin(spec.student, c, teacher, "task", None if free else head_of_table(table))
         alien = teacher is not None and self._is_alien(begun, teacher)
         if alien and free:
@@ -285,7 +288,8 @@ class Stage:
             table, reader, c, plan=spec.training, unlabelled=text.unlabelled, augmented=text.augmented,
             noise=spec.noise,
         )  # fmt: skip
-        source = data.source(spec.training, c.seed)
+        by_query = any(getattr(objective, "by_query", False) for _, objective in self._built().values())
+        source = data.source(spec.training, c.seed, by_query=by_query)
         student = make_student(data.train)
         student = add_quantizers(
             student, spec, c, lambda: sample_batches(data.train, labelled, self._calibration_rows(), c)

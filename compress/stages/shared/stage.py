@@ -40,7 +40,7 @@ from compress.data.reading.teacher_columns import TeacherColumns
 from compress.data.tables import groups
 from compress.data.tables.table import Rows, Table, format_count, spread_places
 from compress.data.task import METRIC, Task
-from compress.data.tasks import find_label_free, for_head, task_of
+from compress.data.tasks import find_bound, for_head, task_of
 from compress.data.text import texts
 from compress.data.text.noise import EachEpoch, add_typos_to_rows
 from compress.data.text.tokenizer import Tokenizer, check_length
@@ -389,13 +389,13 @@ def _request_pool(
 
 
 def _settings_of(model: FolderInfo | None) -> dict[str, Any]:
-    """The metric that a model was made by goes on deciding, unless a person chooses another; of an embedding, where it
-    depends on the rows, the other settings: by them texts are read."""
+    """The metric that a model was made by goes on deciding, unless a person chooses another; of a kind where it depends
+    on the rows, the other settings: by them texts are read, and scores written."""
     if model is None:
         return {}
     head = model.heads.get("task")
-    free = head is not None and find_label_free(head_of(head)) is not None
-    return {k: v for k, v in model.meta.task_settings.items() if (k == METRIC) != free}
+    bound = head is not None and find_bound(head_of(head)) is not None
+    return {k: v for k, v in model.meta.task_settings.items() if (k == METRIC) != bound}
 
 
 def get_requested_settings(recipe: Recipe) -> dict[str, Any]:
@@ -489,12 +489,13 @@ class TaskData:
         taught = sum(int(task.find_unlabelled(rows.labels).sum()) for rows in self.rows[1:])
         return {LABELLED: sum(map(len, self.rows)) - taught, TAUGHT: taught}
 
-    def source(self, plan: TrainingPlan, seed: int) -> BatchSource:
-        """Training batches in an order that depends on the seed alone."""
+    def source(self, plan: TrainingPlan, seed: int, *, by_query: bool = False) -> BatchSource:
+        """Training batches in an order that depends on the seed alone. by_query: see `TaskBatches`."""
         mistyped = self.mistyped
+        how: dict[str, Any] = {"rows_per_step": plan.batch_rows, "max_tokens": plan.max_tokens, "seed": seed}
         if mistyped is None:
-            return TaskBatches(self.train, plan.batch_rows, plan.max_tokens, seed)
-        made = lambda epoch: TaskBatches(mistyped(epoch), plan.batch_rows, plan.max_tokens, seed)  # noqa: E731
+            return TaskBatches(self.train, **how, by_query=by_query)
+        made = lambda epoch: TaskBatches(mistyped(epoch), **how, by_query=by_query)  # noqa: E731
         return EachEpoch(made, self.train.fingerprint)
 
 

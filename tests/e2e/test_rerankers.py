@@ -1,0 +1,217 @@
+"""Rerankers through the commands: evaluated on candidates, cut, quantized, trained, distilled, exported."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cross_encoders import as_cross_encoder, loaded_scores
+from e2e_toy import BAD, GOOD, SPEAKERS, THINGS, Cli, write_rows
+from example_counts import thorough_but
+from sentence_folders import as_sentence_transformers
+
+from compress.fit.cost import block_table
+from compress.modelfolder.folder import inspect, load_model, save_model
+from compress.predict.predictor import Predictor
+
+SPLITS = {"train": 12, "validation": 6, "test": 8}
+PAIRS = [("the film was good", "she said the film was good"), ("dull", "he said the plot was not dull " * 9)]
+DATA = ("--data", "ranked", "--threads", "1")
+
+
+def rows_of(count: int, shift: int) -> list[dict[str, object]]:
+    """Queries of a thing and a word, each with six documents, of which those about both are relevant."""
+    found = []
+    for number in range(shift, shift + count):
+        thing, word = THINGS[number % len(THINGS)], (GOOD + BAD)[number // len(THINGS) % 8]
+        others = [THINGS[(number + step) % len(THINGS)] for step in (0, 0, 1, 2, 3, 4)]
+        for place, other in enumerate(others):
+            speaker = SPEAKERS[(number + place) % len(SPEAKERS)]
+            text = f"{speaker} said the {other} was {word}"
+            found.append({"query": f"the {thing} was {word}", "document": text, "label": int(other == thing)})
+    return found
+
+
+@pytest.fixture
+def mine(own_model: Path) -> Path:
+    """`mine`, a reranker of 6 layers as sentence-transformers saved them before version 6, and pairs in `ranked`."""
+    start = 0
+    for split, count in SPLITS.items():
+        write_rows(Path("ranked") / f"{split}.jsonl", rows_of(count, start))
+        start += count
+    return as_cross_encoder(own_model)
+
+
+def figures(done: object, place: int = -1) -> dict[str, float]:
+    return json.loads(done.out)["models"][place]["values"]  # type: ignore[attr-defined]
+
+
+def result(done: object) -> Path:
+    assert done.code == 0, done.err  # type: ignore[attr-defined]
+    (made,) = (line.split()[1] for line in done.out.splitlines() if line.startswith("model "))  # type: ignore[attr-defined]
+    return Path(made)
+
+
+def check_scores(folder: Path) -> list[float]:
+    """The folder's scores, those that sentence-transformers computes with it where that is installed."""
+    texts, pairs = zip(*PAIRS, strict=True)
+    found = [answer.score for answer in Predictor(folder, runtime="torch").predict(texts, pairs)]
+    np.testing.assert_allclose(found, loaded_scores(folder, PAIRS), atol=1e-5)
+    return found
+
+
+# --- evaluate and predict -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["old", "new"])
+@pytest.mark.parametrize("activation", ["sigmoid", "identity"])
+def test_folders_of_sentence_transformers_are_rerankers(
+    mine: Path, compress: Cli, layout: str, activation: str
+) -> None:
+    folder = as_cross_encoder(mine, layout=layout, activation=activation)
+    info = inspect(folder)
+    assert (info.meta.task, info.heads["task"].problem) == ("reranking", "ranking")
+    scores = check_scores(folder)
+    assert all(0 <= score <= 1 for score in scores) or activation == "identity"
+    done = compress("predict", folder, PAIRS[0][0], "--pair", PAIRS[0][1], "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["score"] == pytest.approx(scores[0], abs=1e-6)
+    done = compress("evaluate", folder, *DATA, "--json")
+    assert done.code == 0, done.err
+    assert {"quality/ndcg_at_10", "quality/mrr_at_10_low"} <= figures(done).keys()
+    assert json.loads(done.out)["models"][0]["context"]["rows"] == str(SPLITS["test"])
+
+
+# --- the verbs ----------------------------------------------------------------------------------------------------
+
+CUT = {
+    "prune-vocab": ("--min-count", "1"),
+    "prune-width": ("--keep", "0.5", "--no-recover"),
+    "factorize": ("--keep", "0.6", "--no-recover"),
+    "share": ("--groups", "2", "--pattern", "cka", "--embedding-size", "8", "--residual-rank", "2", "--no-recover"),
+    "sparsify": ("--no-recover",),
+}
+
+
+def test_cut_quantize_export_and_benchmark(mine: Path, compress: Cli) -> None:
+    folder = as_cross_encoder(mine, layout="new", activation="identity")
+    cut = result(compress("prune-layers", folder, *DATA, "--keep", "4", "--no-recover", "--output", "runs/cut"))
+    assert inspect(cut).config.depth == 4
+    assert inspect(cut).meta.task_settings["activation"] == "identity"
+    check_scores(cut)
+    pytest.importorskip("onnxruntime")
+    small = result(compress("quantize", cut, *DATA, "--no-sensitivity", "--output", "runs/small"))
+    done = compress("evaluate", small, "--against", folder, *DATA, "--json")
+    assert done.code == 0, done.err
+    values = figures(done)
+    assert values["vs_teacher/size_ratio"] > 1
+    assert {
+        "vs_teacher/agreement_pct",
+        "vs_teacher/rank_correlation",
+        "vs_teacher/ndcg_at_10_difference",
+    } <= values.keys()
+    done = compress("export", folder, "--output", "out", "--threads", "1")
+    assert done.code == 0, done.err
+    texts, pairs = zip(*PAIRS, strict=True)
+    found = [answer.score for answer in Predictor(Path("out"), runtime="onnxruntime").predict(texts, pairs)]
+    np.testing.assert_allclose(found, check_scores(Path("out")), atol=1e-5)
+    done = compress("benchmark", folder, small, "--batch", "30", "--length", "16", "--repeats", "5", "--threads", "1")
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("verb", thorough_but(["prune-vocab", "prune-width"], CUT))
+def test_verbs_without_training(mine: Path, compress: Cli, verb: str) -> None:
+    made = result(compress(verb, mine, *DATA, *CUT[verb], "--output", "runs/made"))
+    assert inspect(made).meta.task == "reranking"
+    if inspect(made).stock_class is not None:
+        check_scores(made)
+    done = compress("evaluate", made, "--against", mine, *DATA, "--json")
+    assert done.code == 0, done.err
+    assert 0 < figures(done)["quality/ndcg_at_10"] <= 1
+
+
+def test_fit_without_training(mine: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(block_table, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))
+    flags = ("--length", "16", "--runtime", "onnxruntime", "--plans", "1", "--max-mb", "0.03", "--uncertified")
+    done = compress("fit", mine, *DATA, *flags, "--output", "runs/fit", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)["certificate"]
+    assert told["quality"]["metric"] == "ndcg_at_10"
+
+
+# --- training -----------------------------------------------------------------------------------------------------
+
+
+def test_an_embedder_becomes_a_reranker_by_fine_tuning(mine: Path, own_model: Path, compress: Cli) -> None:
+    loaded = load_model(own_model, keep=())
+    shutil.rmtree(own_model)
+    save_model(own_model, loaded.model, tokenizer_files=loaded.tokenizer_files)
+    as_sentence_transformers(own_model, 16, pooling="mean")
+    words = ("finetune", "--model", own_model, "--task", "reranking", *DATA, "--max-length", "40")
+    rate = ("--set", "stages.0.training.learning_rate=0.01", "--set", "stages.0.training.steps=30")
+    made = result(compress(*words, *rate, "--output", "runs/tuned"))
+    assert not (made / "modules.json").exists()
+    assert inspect(made).meta.task_settings.get("activation", "sigmoid") == "sigmoid"
+    check_scores(made)
+
+
+@pytest.mark.parametrize("objective", ["recipe", pytest.param("labelled", marks=pytest.mark.thorough)])
+def test_distil_a_reranker(mine: Path, compress: Cli, objective: str) -> None:
+    flags = ("--recipe", "rerank-distil", "--teacher", "mine", *DATA, "--set", "data.max_length=40")
+    flags = (*flags, "--set", "stages.0.training.steps=20", "--set", "stages.0.training.learning_rate=0.003")
+    if objective == "labelled":
+        flags = (*flags, "--set", "stages.0.objectives=[{kind: margin_mse}, {kind: hard_labels}]")
+    made = result(compress("distill", *flags, "--output", "runs/distilled"))
+    assert inspect(made).config.depth == 3
+    check_scores(made)
+    if objective == "recipe":
+        done = compress("evaluate", made, "--against", mine, *DATA, "--json")
+        assert figures(done)["vs_teacher/rank_correlation"] > 0.5
+
+
+def test_recovery_training(mine: Path, compress: Cli) -> None:
+    words = ("prune-layers", mine, *DATA, "--keep", "2", "--steps", "4", "--output", "runs/cut")
+    check_scores(result(compress(*words)))
+
+
+# --- bad input ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress: Cli) -> None:
+    write_rows(Path("texts/test.jsonl"), [{"text": f"the film {i}"} for i in range(20)])
+    shutil.copytree(mine, "tanh")
+    config = json.loads((mine / "config.json").read_text())
+    config["sentence_transformers"]["activation_fn"] = "torch.nn.modules.activation.Tanh"
+    Path("tanh/config.json").write_text(json.dumps(config))
+    told = {
+        ("evaluate", "mine", "--data", "texts"): "a reranker needs queries with documents",
+        ("evaluate", "mine", *DATA, "--task", "embedding"): "this data is for embedding, and the model's head is for",
+        ("evaluate", "mine", *DATA, "--metric", "spearman"): "spearman has no figure on ranking",
+        ("evaluate", "tanh", *DATA): "activation_fn 'torch.nn.modules.activation.Tanh' is not supported",
+        ("fit", "mine", *DATA, "--max-mb", "1", "--train", "recover"): "training is not supported for rerankers",
+        ("predict", "mine", "a text"): "a reranker needs pairs of a query and a document",
+        ("predict", "mine", "a text", "--embeddings"): "it scores pairs and gives no vectors",
+        ("distill", "--recipe", "rerank-distil", "--teacher", "mine", *DATA, "--augment", "mix"): (
+            "augmentation is not supported for reranking"
+        ),
+        ("distill", "--recipe", "rerank-distil", "--teacher", "mine", *DATA, "--unlabelled", "texts"): (
+            "not supported for reranking"
+        ),
+    }
+    for words, line in told.items():
+        out = () if words[0] in ("predict", "evaluate") else ("--output", "out")
+        done = compress(*words, *out)
+        assert done.code == 2, (words, done.err)
+        assert line in done.line, (words, done.line)
+        assert not Path("out").exists()
+
+
+def test_objectives_of_rerankers_need_queries(own_model: Path, compress: Cli) -> None:
+    words = ("distill", "--recipe", "./task.yaml", "--teacher", own_model, "--data", "data", "--output", "out")
+    done = compress(*words, "--set", "stages.0.objectives=[{kind: listwise_kl}]")
+    assert done.code == 2, done.out
+    assert "objective listwise_kl compares the documents of a query, and the task is classification" in done.line
