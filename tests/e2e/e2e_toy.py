@@ -285,6 +285,10 @@ def _child(asked: dict[str, Any], disturbed: bool) -> int:
     if asked["second"] and disturbed:
         threading.Thread(target=_signal_again, args=(asked["second"], bool(asked["fault"])), daemon=True).start()
     sys.argv = ["compress", *asked["args"]]
+    if asked["args"][0] == "fit":
+        from compress.fit.cost import block_table
+
+        block_table.PATIENCE = 1.0  # a busy machine would take all of it at each length
     try:
         code = main(asked["args"])
     except SystemExit as leaving:  # a process that follows the first one
