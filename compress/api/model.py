@@ -34,12 +34,12 @@ class Model:
         *,
         device: Literal["auto", "cpu", "cuda"] = "auto",
         runtime: Runtime | None = None,
-        precision: Literal["fp32", "bf16"] = "fp32",
+        precision: Literal["auto", "fp32", "bf16"] = "auto",
     ) -> None:
         self.path = Path(path)
         self._device: Literal["auto", "cpu", "cuda"] = device
         self._runtime: Runtime | None = runtime
-        self._precision: Literal["fp32", "bf16"] = precision
+        self._precision: Literal["auto", "fp32", "bf16"] = precision
 
     def __repr__(self) -> str:
         return f"Model({str(self.path)!r})"
@@ -166,7 +166,7 @@ class Model:
 
     def _options(self, command: str, options: dict[str, Any]) -> dict[str, Any]:
         """The options with how this model is computed, where they do not say otherwise."""
-        own = {"device": self._device, "runtime": self._runtime}
+        own = {"device": self._device, "runtime": self._runtime, "precision": self._precision}
         return {**{key: value for key, value in own.items() if value is not None}, **options}
 
     @cached_property
@@ -194,13 +194,14 @@ def load(
     *,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     runtime: Runtime | None = None,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Literal["auto", "fp32", "bf16"] = "auto",
 ) -> Model:
     """A model as an object.
 
     model: a folder, `hf:org/name[@revision]`, `runs:/…`, `models:/name@alias`, or a model of
     transformers with its `tokenizer`, which is written to the cache.  device: "auto" is the GPU if there is one.
-    runtime: what computes the answers; None: torch, of a quantized model its ONNX file.
+    runtime: what computes the answers; None: torch, of a quantized model its ONNX file.  precision: of weights and
+    matrix products; "auto" is bf16 on a GPU that computes in it, else fp32.
     Raises UserError when there is no such model.
     """
     from compress.modelfolder.resolve import resolve

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     "--mixed-conditions",
     "mixed",
     is_flag=True,
-    help="Show rows measured on different devices, threads or lengths; latencies are not ranked.",
+    help="Show rows measured on different devices, threads, lengths or precisions; latencies are not ranked.",
 )
 @slice_options
 @group_option
@@ -108,8 +108,8 @@ def command(
     Rows that are Pareto-optimal in quality, latency and size are marked; quality is compared by its paired interval.
     Each model is timed in the runtime that it is deployed in: a quantized model in that of its ONNX file, a float model
     in the fastest one that its folder has, on single texts of the data, with tokenization; --length N measures N random
-    tokens instead, as recipes do. Latencies of different devices, threads, lengths or texts are not compared. The last
-    lines say which model to ship, and why not the others.
+    tokens instead, as recipes do. Latencies of different devices, threads, precisions, lengths or texts are not
+    compared. The last lines say which model to ship, and why not the others.
 
     \b
       compress compare runs/distilbert/student FOLDER --against TEACHER --data DATA --slices --html report.html

@@ -235,7 +235,8 @@ _DEVICE = click.option(
 _PRECISION = click.option(
     "--precision",
     type=click.Choice(["auto", "fp32", "bf16"]),
-    help="Compute precision (default: the recipe's, else fp32).",
+    help="Compute precision (default: the recipe's, else auto: of training, bf16 where the device has it; of finished "
+    "models, bf16 on a GPU that has it, else fp32).",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from compress.console import Console
 from compress.contracts import Measurement, RunOptions
@@ -101,8 +102,6 @@ def _on_random_tokens(
     return predictors, samples, CostPlan(batch=batch, length=length, repeats=repeats)
 
 
-def _predictor(folder: Path, options: RunOptions, **how: object) -> Predictor:
-    precision = "bf16" if options.precision == "bf16" else "fp32"
-    return Predictor(
-        folder, device=options.device, precision=precision, runtime=get_requested_runtime(options), **how  # type: ignore[arg-type]
-    )  # fmt: skip
+def _predictor(folder: Path, options: RunOptions, **how: Any) -> Predictor:
+    runtime = get_requested_runtime(options)
+    return Predictor(folder, device=options.device, precision=options.precision, runtime=runtime, **how)

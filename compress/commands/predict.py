@@ -55,11 +55,10 @@ def predict_texts(
     place of the model's own. Raises UserError when there is nothing to answer, or texts and second texts do not match.
     """
     given = _given(texts, pairs, questions, contexts, file)
-    precision = "bf16" if options.precision == "bf16" else "fp32"
     predictor = Predictor(
         resolve(model),
         device=options.device,
-        precision=precision,
+        precision=options.precision,
         settings=settings,
         runtime=get_requested_runtime(options),
     )
@@ -92,14 +91,13 @@ def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: Ru
         raise UserError("embeddings are only computed with torch", where=f"--runtime {options.runtime}", do="remove it")
     given = _given(texts, (), (), (), file)
     source = iter(given) if file is None else _read_texts(file)
-    precision = "bf16" if options.precision == "bf16" else "fp32"
     folder = resolve(model)
     if inspect(folder).meta.task == RERANKING:
         raise UserError(
             "the model is a reranker: it scores pairs and gives no vectors", where=str(folder),
             do='remove --embeddings, and give a query and --pair "a document"',
         )  # fmt: skip
-    embedder = Embedder(folder, device=options.device, precision=precision)
+    embedder = Embedder(folder, device=options.device, precision=options.precision)
 
     def embed(chunk: Sequence[PredictionInput], told: Callable[[int], None]) -> None:
         for one, vector in zip(chunk, embedder([one.text for one in chunk], told), strict=True):

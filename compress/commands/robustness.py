@@ -265,8 +265,11 @@ def evaluate_robustness(
     info = modelfolder.inspect(folders[0])
     recipe, table = open_labelled(info, options, console)
     assert recipe.data is not None
-    precision = "bf16" if options.precision == "bf16" else "fp32"
-    how: dict[str, Any] = {"device": options.device, "precision": precision, "runtime": get_requested_runtime(options)}
+    how: dict[str, Any] = {
+        "device": options.device,
+        "precision": options.precision,
+        "runtime": get_requested_runtime(options),
+    }
     how["settings"] = settings_for(recipe, table)
     predictors = [Predictor(f, task=table.task, **how) for f in folders]
     for folder, predictor in zip(folders, predictors, strict=True):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compress.compare.rows import Row
+from compress.compare.rows import CONDITIONS, Row
 from compress.errors import UserError, did_you_mean, printable
 
 NAME, QUALITY, PARETO = "name", "quality", "pareto"
@@ -37,6 +37,8 @@ def value_of(row: Row, key: str) -> Value:
         return None if row.quality is None else row.quality[0]
     if key in row.values:
         return row.values[key]
+    if key in CONDITIONS and row.conditions is not None:
+        return row.condition(key)
     return row.facts.get(key) or row.context.get(key)
 
 

@@ -15,7 +15,9 @@ from evaluation.quality.pairing import ResampledMetric
 
 SIZE, LATENCY, SPEEDUP = "size/disk_mb", "speed/latency_p50_ms", "vs_teacher/speedup"
 MISSING = "—"
-CONDITIONS = ("device", "threads", "latency_shape")
+SERVING = "serving_precision"
+"""What floats are computed in on the device; the precision beside it is the model's own, such as int8 of a file."""
+CONDITIONS = ("device", "threads", "latency_shape", SERVING)
 """What two latencies must share before one is called the lower. The runtime is part of the model as it is deployed."""
 RUNTIME, DATA = "runtime", "data"
 _PARAMS = {"latency_shape": "latency.shape"}
@@ -81,7 +83,10 @@ class Row:
 
     def condition(self, name: str) -> str:
         """One of CONDITIONS or the runtime, as the measurement or else the run's parameters say; else "unknown"."""
-        return self.context.get(name) or self.facts.get(_PARAMS.get(name, name)) or "unknown"
+        found = self.context.get(name) or self.facts.get(_PARAMS.get(name, name))
+        if found is None and name == SERVING:  # earlier versions recorded the precision of the model alone
+            return "bf16" if self.condition("precision") == "bf16" else "fp32"
+        return found or "unknown"
 
     @property
     def missing(self) -> list[str]:

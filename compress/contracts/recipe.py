@@ -214,7 +214,7 @@ class RunOptions:
     recipe: str | None = None
     overrides: tuple[Override, ...] = ()
     device: str = "cpu"
-    precision: str = "auto"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
     runtime: Literal[
         "torch", "torch-int8", "torch-sparse", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime",
         "openvino", "auto",

@@ -74,7 +74,7 @@ def measure_models(
         cost=cost,
         bootstrap=bootstrap,
         device=options.device,
-        precision="bf16" if options.precision == "bf16" else "fp32",
+        precision=options.precision,
         settings=settings_for(recipe, table),
         held=None if split == "validation" else table.splits.get("validation"),
         runtime=get_requested_runtime(options),
@@ -90,8 +90,7 @@ def _in_fastest(subject: Subject, cost: CostPlan, options: RunOptions, console: 
     info = modelfolder.inspect(subject.folder)
     if info.config.quantization is not None or not (subject.folder / RECORD).is_file():
         return subject
-    precision = "bf16" if options.precision == "bf16" else "fp32"
-    predictor = subject.predictor(device=options.device, precision=precision, **how)
+    predictor = subject.predictor(device=options.device, precision=options.precision, **how)
     if cost.texts is not None:
         return replace(subject, runtime=fastest_for_texts(predictor, subject.name, cost.texts, console).runtime)
     assert cost.length is not None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor,
 from compress.predict.real_texts import TextCalls, TextLatency, TextSample, mean_of_calls, sample_texts
 from compress.recipe.schema import LatencySpec
 from compress.stages.shared.stage import check_same_task
+from compress.training.precision import Precision
 from evaluation.cost.device import describe
 from evaluation.cost.energy import find_counters, measure_energy
 from evaluation.cost.flops import count_flops
@@ -212,7 +213,7 @@ def measure(
     cost: CostPlan,
     bootstrap: int = 1000,
     device: str = "cpu",
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Precision = "auto",
     settings: Mapping[str, Any] | None = None,
     held: Rows | None = None,
     runtime: Runtime | None = None,
@@ -606,6 +607,7 @@ def _context(shaped: _Shaped, latency: Latency, sample) -> dict[str, str]:
         **here,
         "runtime": p.computed_by,
         "precision": p.computed_in,
+        "serving_precision": p.precision,
         "latency_shape": str(shaped.shape),
         **({"latency_tokens": shaped.tokens} if shaped.tokens else {}),
         "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, up to {MAX_TOKENS} at once",

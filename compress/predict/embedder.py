@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from compress.encoder.modules.layout import PackedLayout
 from compress.modelfolder.folder import load_model
 from compress.modelfolder.sentence_pooling import READS, Dense, SentenceParts, read_parts
 from compress.predict.predictor import MAX_TOKENS
+from compress.training.precision import Precision, serving_precision
 from evaluation.representation.anisotropy import PostProcessing
 
 
@@ -26,11 +26,10 @@ class Embedder:
     """Vectors of texts by a model folder on this device: pooled, and post-processed as the folder says.
 
     A folder that says nothing means the mean of all tokens. Its default prompt comes before each text, and its
-    `do_lower_case` lower-cases them. Heads are left behind. precision: of weights and matrix
-    products.
+    `do_lower_case` lower-cases them. Heads are left behind. precision: as of `Predictor`.
     """
 
-    def __init__(self, folder: Path, *, device: str = "cpu", precision: Literal["fp32", "bf16"] = "fp32") -> None:
+    def __init__(self, folder: Path, *, device: str = "cpu", precision: Precision = "auto") -> None:
         self.folder, self.device = Path(folder), device
         loaded = load_model(self.folder, keep=(), device=device)
         self.config = loaded.config
@@ -41,7 +40,7 @@ class Embedder:
         self.tokenizer = Tokenizer.from_files(files, where=str(self.folder))
         self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
         self.max_length = min(self.parts.max_length or loaded.meta.max_length or 10**9, self.config.max_positions)
-        self._run = prepare(loaded.model, precision)
+        self._run = prepare(loaded.model, serving_precision(precision, device))
 
     @property
     def width(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from compress.modelfolder.folder import load_model
 from compress.onnx import model_file
 from compress.onnx.precision import precision_of
 from compress.onnx.runtimes import COMPILED, IN_TORCH, TORCHAO, Runtime
+from compress.training.precision import Precision, Resolved, serving_precision
 
 PRODUCTS: Mapping[Runtime, Products] = {"torch-compile": "float", "torchao-int8": "int8", "torchao-fp8": "fp8"}
 MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in its caches
@@ -40,8 +41,9 @@ MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in
 class Predictor:
     """Answers with a model folder on this device, computing on real tokens only.
 
-    precision: of weights and matrix products, "fp32" or "bf16".  task: its kind; None: as the folder says, or, where a
-    folder of another tool says nothing, a kind that its head is for.  settings: of the task, in place of the folder's.
+    precision: of weights and matrix products; "auto": the device's (`serving_precision`).  task: its kind; None: as the
+    folder says, or, where a folder of another tool says nothing, a kind that its head is for.  settings: of the task,
+    in place of the folder's.
     runtime: "torch" computes in floats, which of a quantized folder simulates its integers; "torch-int8" computes with
     them; "torch-sparse" multiplies 2:4 matrices without their zeros, on GPUs that can; "torch-compile" is torch
     compiled, "torchao-int8" and "torchao-fp8" the same with products of eight bits; "onnxruntime" and "openvino" answer
@@ -55,15 +57,15 @@ class Predictor:
         folder: Path,
         *,
         device: str = "cpu",
-        precision: Literal["fp32", "bf16"] = "fp32",
+        precision: Precision = "auto",
         task: str | None = None,
         settings: Mapping[str, Any] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self.folder, self.device = Path(folder), device
         self.runtime: Runtime = runtime or _usual_runtime(self.folder, device)
-        self.precision: Literal["fp32", "bf16"] = precision
-        _check_runtime(self.runtime, device, precision)
+        self.precision: Resolved = serving_precision(precision, device)
+        _check_runtime(self.runtime, device, self.precision)
         loaded = load_model(self.folder, require={"task"}, device=device)
         self.meta, self.config = loaded.meta, loaded.config
         self._own = loaded.model.eval()
@@ -134,6 +136,8 @@ class Predictor:
             return "int8 per-token" if self.runtime == "torchao-int8" else "fp8 per-token"
         if self.runtime == "torch-sparse":
             return "bf16"
+        if self.simulates_integers:
+            return "fp32"
         if self.runtime in ("torch", "torch-compile") or self.precision != "fp32":
             return self.precision
         if self.runtime == "torch-int8":

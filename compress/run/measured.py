@@ -102,7 +102,7 @@ class StageMeasurer:
             settings=get_metric_setting(table),
             held=None if evaluation.split == "validation" else table.splits.get("validation"),
             device=self.options.device,
-            precision="bf16" if self.options.precision == "bf16" else "fp32",
+            precision=self.options.precision,
             group_column=evaluation.group_column,
             say=self.console.note,
             watch=self.console.slow_progress,

@@ -58,7 +58,9 @@ def train(module: nn.Module, source: BatchSource, plan: TrainingPlan, context: T
     little disk or memory (resources).
     """
     with preserve_threads():
-        return _Run(module, source, plan, context).run()
+        run = _Run(module, source, plan, context)
+        with precision.allow_tf32(run.precision, run.device):
+            return run.run()
 
 
 class _Run:

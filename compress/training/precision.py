@@ -1,8 +1,13 @@
-"""The precision of the matrix products; weights, gradients and optimizer state are fp32 throughout."""
+"""The precision of matrix products, in training and of finished models: what a device computes in is chosen here.
+
+Weights, gradients and optimizer state of a training are fp32 throughout.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -36,6 +41,35 @@ def resolve(precision: Precision, device: torch.device) -> Resolved:
         )
     _log.warning("this CPU has no bf16 instructions: bf16 will be slower than fp32")
     return "bf16"
+
+
+def serving_precision(precision: Precision, device: str | torch.device) -> Resolved:
+    """What a finished model computes in: `auto` is bf16 on a GPU with instructions for it, else fp32.
+
+    Raises UserError as `resolve` does.
+    """
+    found = torch.device(device)
+    if found.type == "cpu":
+        return "bf16" if precision == "bf16" else "fp32"
+    return resolve(precision, found)
+
+
+@contextmanager
+def allow_tf32(precision: Resolved, device: torch.device) -> Iterator[None]:
+    """Inside this block, a GPU that trains in bf16 multiplies what is left in fp32 in TF32.
+
+    Not after `--precision fp32`, which means fp32, nor where deterministic algorithms are requested. On other devices
+    nothing changes.
+    """
+    if device.type != "cuda" or precision != "bf16" or torch.are_deterministic_algorithms_enabled():
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def computes_bf16(device: torch.device) -> bool:

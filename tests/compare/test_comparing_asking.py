@@ -154,6 +154,16 @@ def test_latencies_of_texts_and_of_a_fixed_length_are_refused_with_the_way_out()
     assert "batch 1 x texts of sst2/test (1,821 rows, digest 00000000), tokenized" in "".join(rank_rows(both)[1])
 
 
+def test_latencies_in_other_precisions_are_refused() -> None:
+    fp32, bf16 = ({"serving_precision": found} for found in ("fp32", "bf16"))
+    old, integers = row("old", context={"precision": "fp32"}), row("integers", context={"precision": "int8"} | fp32)
+    require_like([old, integers, row("new", context=fp32), row("older")])
+    with pytest.raises(UserError, match=r"\(serving_precision\): 1 row fp32; 1 row bf16; .*'serving_precision=fp32'"):
+        require_like([old, row("gpu", context=bf16)])
+    half = row("half", context={"precision": "bf16"})  # of a version that recorded nothing else
+    assert filter_rows([old, half], ["serving_precision=fp32"]) == [old]
+
+
 def test_quality_on_other_data_is_not_ranked() -> None:
     judged, notes = rank_rows([row("x", 100, 40.0), row("y", 190, 10.0, context={"dataset_digest": "other"})])
     assert [j.place for j in judged] == ["on it", "on it"]
@@ -180,7 +190,7 @@ def test_the_runtime_is_part_of_the_model() -> None:
     assert cells(judged[0], ["pareto", "runtime"]) == ["no: int8", "torch"]
     assert columns([float_, int8], [])[-1] == "runtime"
     assert "runtime" not in columns([float_, float_], [])
-    assert "latency: a processor, 1 thread, batch 1 x 128 tokens, onnxruntime or torch" in notes
+    assert "latency: a processor, 1 thread, batch 1 x 128 tokens, fp32, onnxruntime or torch" in notes
 
 
 def test_speeds_of_a_busy_machine_are_unknown() -> None:

@@ -156,6 +156,26 @@ def test_auto_follows_the_device(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     assert caught.value.code == ExitCode.ENVIRONMENT
 
 
+def test_finished_models_compute_in_what_the_device_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "computes_bf16", lambda device: True)
+    assert precision.serving_precision("auto", "cpu") == "fp32"
+    assert precision.serving_precision("bf16", "cpu") == "bf16"
+    assert precision.serving_precision("auto", "cuda") == "bf16"
+    assert precision.serving_precision("fp32", "cuda") == "fp32"
+    monkeypatch.setattr(precision, "computes_bf16", lambda device: False)
+    assert precision.serving_precision("auto", "cuda") == "fp32"
+    with pytest.raises(UserError, match="cannot compute in bf16"):
+        precision.serving_precision("bf16", "cuda")
+
+
+@pytest.mark.parametrize(("device", "how", "inside"), [("cuda", "bf16", "high"), ("cuda", "fp32", "highest"),
+                                                       ("cpu", "bf16", "highest")])  # fmt: skip
+def test_tf32_is_for_what_a_gpu_leaves_in_fp32(device: str, how: precision.Resolved, inside: str) -> None:
+    with precision.allow_tf32(how, torch.device(device)):
+        assert torch.get_float32_matmul_precision() == inside
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="Linux tells what its CPU can do")
 def test_the_cpu_is_asked_what_it_can_do() -> None:
     flags = Path("/proc/cpuinfo").read_text()

@@ -26,6 +26,7 @@ from compress.onnx.model_file import FILE as ONNX
 from compress.onnx.runtimes import package, versions
 from compress.predict.predictor import Predictor
 from compress.storage import safe
+from compress.training.precision import serving_precision
 from evaluation.cost.device import describe
 
 VERSION, OF_TEXTS = 1, 2
@@ -105,6 +106,7 @@ def issue(
         },
         "runtime": serving.runtime,
         "device": describe(serving.device),
+        "serving_precision": serving_precision("auto", serving.device),
         "versions": {
             "compress": compress.__version__,
             "python": platform.python_version(),

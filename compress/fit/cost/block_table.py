@@ -40,6 +40,7 @@ from compress.fit.cost.serving import (
 from compress.onnx.runtimes import versions
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
+from compress.training.precision import serving_precision
 from evaluation.cost.device import describe
 from evaluation.cost.latency import measure_interleaved
 from evaluation.cost.size import MB
@@ -93,6 +94,7 @@ def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], serving: Servin
         "format": 5,
         "version": compress.__version__,
         "device": describe(serving.device),
+        "precision": serving_precision("auto", serving.device),
         "runtime": [serving.runtime, versions()[serving.runtime]],
         "batch": serving.batch,
         "length": min(serving.length, config.max_positions),

@@ -16,6 +16,7 @@ from compress.errors import UserError
 from compress.onnx.runtimes import Runtime, versions
 from compress.predict.predictor import build_fixed_batch
 from compress.predict.real_texts import TextCalls, mean_of_calls
+from compress.training.precision import serving_precision
 from evaluation.cost.latency import Latency
 
 FLOAT = 32
@@ -156,8 +157,11 @@ def open_model(model: Model, serving: Serving, written: bytes | None = None) -> 
     """What answers a batch in the runtime. written: the model's file, where there is one."""
     if serving.writes:
         return open_runtime(content(model) if written is None else written, serving).run
-    integers = serving.runtime == "torch-int8" and model.config.quantization
-    run, needs = prepare_integers(model) if integers else prepare(model), Needs(logits=True)
+    if serving.runtime == "torch-int8" and model.config.quantization:
+        run = prepare_integers(model)
+    else:
+        run = prepare(model, serving_precision("auto", serving.device))
+    needs = Needs(logits=True)
     return lambda batch: run(batch, needs)
 
 

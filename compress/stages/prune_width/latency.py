@@ -19,7 +19,7 @@ import torch
 
 import compress
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
-from compress.encoder.infer.prepare import prepare
+from compress.encoder.infer.prepare import DTYPES, prepare
 from compress.encoder.modules.layers import EncoderLayer, LayerTrace
 from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.modules.model import Model
@@ -31,6 +31,7 @@ from compress.stages.prune_width.costs import Costs, Counts
 from compress.stages.shared.timing import build_call, measure_calls
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
+from compress.training.precision import serving_precision
 from evaluation.cost.device import describe
 
 STEPS = 12
@@ -104,6 +105,7 @@ def _key(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: LatencySp
         "format": 2,
         "version": compress.__version__,
         "device": describe(device),
+        "precision": serving_precision("auto", device),
         "batch": plan.batch,
         "length": min(plan.tokens, config.max_positions),
         "encoder": {**config.to_dict(), "dropout": 0, "attention_dropout": 0, "vocabulary": 0},
@@ -130,9 +132,10 @@ def measure(config: EncoderConfig, heads: Mapping[str, HeadConfig], plan: Latenc
         first_norm=True,
         rotary_bases=None if config.rotary_bases is None else (config.rotary_bases[0],) * rows,
     )
-    model = prepare(Model(blocks).to(device)).model
+    precision = serving_precision("auto", device)
+    model = prepare(Model(blocks).to(device), precision).model
     batch = build_fixed_batch(blocks, plan.batch, min(plan.tokens, config.max_positions)).to(device)
-    x = torch.randn(batch.tokens, config.hidden, device=device)
+    x = torch.randn(batch.tokens, config.hidden, device=device, dtype=DTYPES[precision])
     layout, turns = PackedLayout.of(batch), model.encoder.turns(batch.position_ids)
     calls, names = [], []
     for place, layer in enumerate(model.encoder.layers):

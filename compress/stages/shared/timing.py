@@ -10,6 +10,7 @@ from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.predict.predictor import build_fixed_batch
 from compress.recipe.schema import LatencySpec
+from compress.training.precision import serving_precision
 from evaluation.cost.latency import Latency, measure_interleaved
 
 
@@ -32,7 +33,7 @@ def measure_models(models: Sequence[Model], plan: LatencySpec, device: str) -> l
 
 def build_call(model: Model, plan: LatencySpec, device: str) -> Callable[[], object]:
     """A call of the model, prepared, on a batch of the planned shape."""
-    config, ready = model.config, prepare(model)
+    config, ready = model.config, prepare(model, serving_precision("auto", device))
     batch = build_fixed_batch(config, plan.batch, min(plan.tokens, config.max_positions)).to(device)
     return lambda: ready(batch, Needs(logits=True))
 
