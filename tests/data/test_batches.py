@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from compress.contracts import Batch
 from compress.data.batches.batches import CorpusBatches, TaskBatches, evaluation_batches, micro_batches
-from compress.data.batches.examples import Examples, collate, join
+from compress.data.batches.examples import Examples, collate, examples_of, join, require_labels
 from compress.data.reading.corpus import Corpus, open_corpus
 from compress.data.tables.table import UNLABELLED
 from compress.data.text.tokenizer import Tokenizer
@@ -43,6 +43,29 @@ def same(a: Batch, b: Batch) -> bool:
         elif one != two:
             return False
     return True
+
+
+def test_ids_and_labels_are_checked_on_the_host(tokenizer: Tokenizer) -> None:
+    """On a GPU each of these would end the process, without a row."""
+    texts = ["good film", "bad plot", "again"]
+    part = tokenizer.encode_batch(texts, max_length=8)
+    labels, numbers = np.array([0, 2, UNLABELLED]), np.array([11, 12, 13])
+    good = examples_of(tokenizer, [part], labels, numbers, 8)
+    require_labels(good, 3, "reviews")
+    with pytest.raises(UserError, match="reviews: row 12 has the label 2: the model has 2 classes, from 0 on"):
+        require_labels(good, 2, "reviews")
+    part.ids[part.offsets[2] + 1] = 90_000
+    with pytest.raises(UserError, match="row 13 has the token id 90,000: the vocabulary has ids up to"):
+        examples_of(tokenizer, [part], labels, numbers, 8)
+    spans = dataclasses.replace(good, labels=np.array([[1, 2], [-100, -100], [1, 3]]))
+    with pytest.raises(UserError, match="row 13 has the answer position 3: the row has 3 tokens"):
+        require_labels(spans, 0, "questions")
+    tags = np.where(good.special, UNLABELLED, 1)
+    tags[good.offsets[1] + 1] = 5
+    tagged = dataclasses.replace(good, labels=tags, words=np.zeros(len(tags), np.int32))
+    with pytest.raises(UserError, match="row 12 has the label 5: the model has 2 classes"):
+        require_labels(tagged, 2, "tags")
+    require_labels(dataclasses.replace(good, labels=np.array([0.5, np.nan, 7.0])), 1, "scores")
 
 
 def check(batch: Batch) -> None:

@@ -139,8 +139,10 @@ def examples_of(
     check_length(max_length)
     spools = [Spool(np.int32), Spool(np.uint8), Spool(bool), Spool(np.int64)]
     spools[3].append(np.zeros(1))
-    tokens = cut = 0
+    tokens = cut = rows = 0
     for part in parts:
+        _require_ids(part.ids, part.offsets, numbers[rows:], tokenizer)
+        rows += len(part.offsets) - 1
         special = tokenizer.special_mask(part.ids)
         for spool, values in zip(spools, (part.ids, part.segments, special, part.offsets[1:] + tokens), strict=True):
             spool.append(values)
@@ -153,6 +155,38 @@ def examples_of(
     for data in content(labels):
         digest.update(data)
     return Examples(ids, offsets, segments, special, labels, numbers, cut, digest.hexdigest(), **beside)
+
+
+def _require_ids(ids: np.ndarray, offsets: np.ndarray, numbers: np.ndarray, tokenizer: Tokenizer) -> None:
+    """Raise UserError for a token that the vocabulary lacks: a GPU would end the process when it looks it up."""
+    wrong = np.flatnonzero((ids < 0) | (ids >= tokenizer.vocabulary_size))
+    if len(wrong):
+        row = numbers[np.searchsorted(offsets, wrong[0], side="right") - 1]
+        raise UserError(
+            f"row {row:,} has the token id {ids[wrong[0]]:,}",
+            where=tokenizer.where,
+            why=f"the vocabulary has ids up to {tokenizer.vocabulary_size - 1:,}",
+            do="use the tokenizer that belongs to this model",
+        )
+
+
+def require_labels(examples: Examples, classes: int, where: str) -> None:
+    """Raise UserError for a label that is none of so many classes, or no place in its row: a GPU would end the process
+    when the loss reads it. Scores, and several labels a row, may be any number."""
+    labels = examples.labels
+    if np.issubdtype(labels.dtype, np.floating):
+        return
+    spans = labels.ndim > 1
+    ends = examples.lengths[:, None] if spans else np.full(1, classes)
+    wrong = np.argwhere((labels != UNLABELLED) & ((labels < 0) | (labels >= ends)))
+    if not len(wrong):
+        return
+    first = int(wrong[0][0])
+    row = first if examples.words is None else int(np.searchsorted(examples.offsets, first, side="right")) - 1
+    found = labels[tuple(wrong[0])]
+    why = f"the row has {examples.lengths[row]:,} tokens" if spans else f"the model has {classes:,} classes, from 0 on"
+    what = "answer position" if spans else "label"
+    raise UserError(f"row {examples.numbers[row]:,} has the {what} {found:,}", where=where, why=why)
 
 
 # --- batches ----------------------------------------------------------------------------------------------------

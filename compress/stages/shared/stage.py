@@ -30,7 +30,7 @@ from compress.contracts import (
     unwatched,
 )
 from compress.data.batches.batches import EvaluationBatches, TaskBatches, evaluation_batches, restore_order
-from compress.data.batches.examples import Examples, join
+from compress.data.batches.examples import Examples, join, require_labels
 from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.places import is_generated
@@ -473,6 +473,8 @@ class TaskData:
             context.say(f"training: {note}")
         held_out = validation_rows(table, plan)
         validation = task.encode(tokenizer, held_out, max_length=length)
+        for part in (train, validation):
+            require_labels(part, len(table.label_names), table.display_name)
         if noise is None:
             return cls(train, validation, tokenizer.vocabulary_sha, rows=sources, held_out=held_out, taught=taught)
 
