@@ -7,7 +7,8 @@ weighed by its part of that count, and the sum over the processes is the gradien
 The gradients are added once a step, by torch's collectives, rather than by DistributedDataParallel, which wants as many
 backward passes in every process and the same parameters in each: rows are cut into micro-batches by their tokens, and
 the last step of an epoch may leave a process without any. What is agreed upon between processes travels between CPUs
-(gloo), so that an accelerator is not waited for; gradients travel where they are (NCCL on GPUs).
+(gloo), so that an accelerator is not waited for, and one process may measure for minutes while the others wait;
+gradients travel where they are (NCCL on GPUs), in a group of their own that waits for minutes only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from compress.training.ranks import Ranks, ranks
 from compress.training.state import TrainState, model_tensors
 
 PATIENCE = timedelta(days=30)  # whoever waits is told of a death by the closed connection; validation may take long
+DEVICE_PATIENCE = timedelta(minutes=10)
+"""Of collectives between GPUs, which learn of no death: all processes have met on the host just before each of them, so
+that only the rest of a step may be waited for."""
 
 
 class PeerError(Exception):
@@ -80,11 +84,14 @@ def join_launched_team(device: str) -> Iterator[Team | None]:
             )
         torch.cuda.set_device(place.local)
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
+        dist.init_process_group("gloo", timeout=PATIENCE)
+        device_group = None
+        if device == "cuda":  # an int is what those get that are left out of a group
+            device_group = cast(dist.ProcessGroup, dist.new_group(backend="nccl", timeout=DEVICE_PATIENCE))
     except (RuntimeError, ValueError) as error:
         why = str(error).partition("\n")[0]
         raise UserError("the processes cannot connect", where="torchrun", why=why, code=ExitCode.ENVIRONMENT) from error
-    team = _current = Team(place)
+    team = _current = Team(place, device_group)
     code: int = ExitCode.OK
     try:
         yield team
@@ -115,8 +122,9 @@ class Team:
     Whatever may fail in one process is followed by an exchange, in which it can say so: all leave at the same place.
     """
 
-    def __init__(self, place: Ranks) -> None:
-        self.place = place
+    def __init__(self, place: Ranks, device_group: dist.ProcessGroup | None = None) -> None:
+        """device_group: of the collectives between devices; None: they are those of the host."""
+        self.place, self._device_group = place, device_group
         self.lost = False
         """Whether the connection to the others is no more, or in a state that nobody can speak in."""
         self.tells = False
@@ -153,13 +161,22 @@ class Team:
         self._exchange()
         self._names = list(names())
         self._room = max(len(self._names) + 1, len(state.optimizer.parameters))
-        told = self._told({"identity": dict(identity), "counters": state.counters()})
+        gpu = torch.cuda.get_device_name(state.device) if state.device.type == "cuda" else None
+        told = self._told({"identity": dict(identity), "counters": state.counters(), "gpu": gpu})
         wrong = next((name for name, value in identity.items() if told["identity"].get(name) != value), None)
         if wrong is not None:
             raise UserError(
                 f"{wrong} of process {self.place.rank} differs from the first process",
                 why=f"{identity[wrong]} and {told['identity'].get(wrong)}",
                 do="use the same files on every machine",
+            )
+        if gpu != told["gpu"]:  # they would round otherwise, and the slower one would set the pace
+            raise UserError(
+                f"the GPU of process {self.place.rank} is not of the same model as the first process's",
+                where="torchrun",
+                why=f"{gpu} and {told['gpu']}",
+                do="choose GPUs of one model with CUDA_VISIBLE_DEVICES",
+                code=ExitCode.ENVIRONMENT,
             )
         self._exchange()
         weights, moments = model_tensors(state.module), state.optimizer.state()
@@ -169,7 +186,7 @@ class Team:
             moments = {n: torch.empty(s, dtype=kinds[d], device=state.device) for n, (s, d) in shapes.items()}
         with _peers(self), torch.no_grad():
             for tensor in (*weights.values(), *moments.values()):
-                dist.broadcast(tensor, src=0)
+                dist.broadcast(tensor, src=0, group=self._group_for(tensor))
         if not self.place.leads:
             state.adopt(moments, told["counters"])
 
@@ -202,8 +219,8 @@ class Team:
         buckets = gradients.buckets([cast(Tensor, p.grad) for p in chosen])
         with _peers(self):
             for bucket in buckets:
-                bucket.send()
-            dist.all_reduce(line)
+                bucket.send(self._group_for(line))
+            dist.all_reduce(line, group=self._group_for(line))
             for bucket in buckets:
                 bucket.arrive()
         self.lost = False
@@ -283,6 +300,10 @@ class Team:
             self.tells = min(failed) == self.place.rank
             raise PeerError(failed[min(failed)])
         return found[1 + world :]
+
+    def _group_for(self, tensor: Tensor) -> dist.ProcessGroup | None:
+        """None: all processes, which meet on the host."""
+        return None if tensor.device.type == "cpu" else self._device_group
 
     def _told(self, values: Any) -> Any:
         """JSON values of the leading process, in all."""

@@ -23,8 +23,9 @@ class Bucket:
         self._gradients = gradients
         self._flat = torch.cat([g.reshape(-1) for g in gradients])
 
-    def send(self) -> None:
-        self._work = dist.all_reduce(self._flat, async_op=True)
+    def send(self, group: dist.ProcessGroup | None = None) -> None:
+        """Begin to add them over the processes of `group`, of all where it is None."""
+        self._work = dist.all_reduce(self._flat, group=group, async_op=True)
 
     def arrive(self) -> None:
         """Wait for the sums, and put them back."""

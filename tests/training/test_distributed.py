@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from example_counts import thorough_but
 from ranks_toy import BATCH, ROWS, Server
 
+from compress.errors import ExitCode, UserError
+from compress.training import distributed
 from compress.training.ranks import Ranks, ranks
 
 
@@ -138,3 +142,46 @@ def test_only_torchrun_makes_a_process_one_of_several(monkeypatch: pytest.Monkey
     assert ranks() == Ranks(1, 4, 1, 2)
     assert ranks().launcher == ["torchrun", "--nproc-per-node", "2", "-m", "compress"]
     assert Ranks().launcher == ["compress"]
+
+
+def test_gpus_wait_for_minutes_and_hosts_for_as_long_as_one_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU learns of no death: only what follows a meeting on the host may use its group."""
+    made: list[Any] = []
+    sent: list[tuple[str, Any]] = []
+
+    def all_reduce(tensor: torch.Tensor, group: Any = None, async_op: bool = False) -> Any:
+        sent.append((tensor.device.type, group))
+        return SimpleNamespace(wait=lambda: None)
+
+    monkeypatch.setattr(distributed.dist, "init_process_group", lambda kind, timeout: made.append((kind, timeout)))
+    monkeypatch.setattr(
+        distributed.dist, "new_group", lambda backend, timeout: made.append((backend, timeout)) or "gpus"
+    )
+    monkeypatch.setattr(distributed.dist, "all_reduce", all_reduce)
+    monkeypatch.setattr(distributed, "ranks", lambda: Ranks(0, 2, 0, 2))
+    monkeypatch.setattr(distributed.Team, "dismiss", lambda self, code: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    with distributed.join_launched_team("cuda") as team:
+        assert team is not None
+        team._room = 1
+        weight = torch.nn.Parameter(torch.ones(3, device="meta"))
+        weight.grad = torch.ones(3, device="meta")
+        team.add([weight], {"loss": torch.ones((), device="meta")}, ["loss"])
+    assert made == [("gloo", distributed.PATIENCE), ("nccl", distributed.DEVICE_PATIENCE)]
+    assert distributed.DEVICE_PATIENCE < distributed.PATIENCE
+    assert sent == [("cpu", None), ("meta", "gpus"), ("meta", "gpus")]
+
+
+def test_gpus_of_two_models_do_not_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    team = distributed.Team(Ranks(1, 2, 1, 2))
+    monkeypatch.setattr(team, "_exchange", lambda *_: None)
+    monkeypatch.setattr(team, "_told", lambda values: values | {"gpu": "A100"})
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "H100")
+    parts = SimpleNamespace(parameters={})
+    state: Any = SimpleNamespace(device=torch.device("cuda"), counters=dict, optimizer=parts)
+    with pytest.raises(
+        UserError, match=r"the GPU of process 1 is not of the same model .*: H100 and A100; choose"
+    ) as caught:
+        team.align(state, list, {})
+    assert caught.value.code == ExitCode.ENVIRONMENT
