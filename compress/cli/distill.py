@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @shared(
-    "recipe", "teacher", "teacher_columns", "data", "unlabelled", "training_compute", "onnx", "output", "several",
-    "push", "store", "experiment",
+    "recipe", "teacher", "teacher_columns", "data", "unlabelled", "training_compute", "deterministic", "onnx",
+    "output", "several", "push", "store", "experiment",
 )  # fmt: skip
 @stage_flags(TABLE)
 def command(options: RunOptions, given: dict[str, Any]) -> None:

@@ -128,10 +128,11 @@ def _gpus() -> Iterator[Finding]:
     import torch
 
     from compress.encoder.infer.semi_structured import skips_zeros
+    from compress.training.gpu import find_obstacle
 
-    if not torch.cuda.is_available():
-        why = "torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
-        yield Finding("gpu", f"none: {why}", "note", "runs use the CPU")
+    obstacle = find_obstacle()
+    if obstacle is not None:
+        yield Finding("gpu", f"none: {obstacle.why}", "note", "runs use the CPU")
         return
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)

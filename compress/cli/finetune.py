@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@shared("recipe", "model", "data", "training_compute", "output", "several", "push", "store", "experiment")
+@shared(
+    "recipe", "model", "data", "training_compute", "deterministic", "output", "several", "push", "store",
+    "experiment",
+)  # fmt: skip
 @stage_flags(TABLE)
 def command(options: RunOptions, given: dict[str, Any]) -> None:
     """Fine-tune a model folder on labelled text, to use it or to make it a teacher.

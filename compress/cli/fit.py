@@ -96,7 +96,9 @@ class Megabytes(click.ParamType):
 @click.option(
     "--uncertified", is_flag=True, help="Accept a model without a certificate: on a busy machine, or with too few rows."
 )
-@shared("data", "unlabelled", "overrides", "device", "any_runtime", "output", "push", "store", "experiment")
+@shared(
+    "data", "unlabelled", "overrides", "device", "deterministic", "any_runtime", "output", "push", "store", "experiment"
+)
 def command(options: RunOptions, model: str, **given: Any) -> None:
     """Find the best model within a size or latency budget on this machine, and certify it.
 

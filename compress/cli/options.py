@@ -10,6 +10,7 @@ A flag that is a value of the recipe (--seed, --data, --teacher …) becomes an 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -238,6 +239,11 @@ _PRECISION = click.option(
     help="Compute precision (default: the recipe's, else auto: of training, bf16 where the device has it; of finished "
     "models, bf16 on a GPU that has it, else fp32).",
 )
+_DETERMINISTIC = click.option(
+    "--deterministic",
+    is_flag=True,
+    help="GPU: repeat results bit for bit on the same GPU model and versions. Slower: deterministic kernels, no TF32.",
+)
 
 
 class ThreadCount(click.IntRange):
@@ -464,6 +470,7 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         ),
     ),
     "device": (_DEVICE, threads_option()),
+    "deterministic": (_DETERMINISTIC,),
     "runtime": (_runtime(RUNTIMES, ""),),
     "any_runtime": (_runtime([*RUNTIMES, "auto"], "; auto: the fastest runtime on this machine whose outputs match"),),
     "onnx": (
@@ -613,6 +620,10 @@ def run_options(values: Mapping[str, Any]) -> RunOptions:
             require_one_process(f"--{flag}", "torchrun", do)
     if "device" in plain:
         plain["device"] = resolve_device(plain["device"], threads if isinstance(threads, int) else None)
+    if "deterministic" in values:
+        from compress.training.deterministic import set_deterministic
+
+        set_deterministic(bool(values["deterministic"]))
     if "output" in plain:
         from compress.errors import require_short_path
 
@@ -625,20 +636,24 @@ def run_options(values: Mapping[str, Any]) -> RunOptions:
 
 
 def resolve_device(name: str, threads: int | None = None) -> str:
-    """`cpu` or `cuda`; sets torch's threads. Raises UserError (exit 6) when CUDA is requested and not available."""
+    """`cpu` or `cuda`; sets torch's threads. Raises UserError (exit 6) when CUDA is requested and not available.
+
+    `auto` is the CPU where there is no GPU; where there is one that cannot be used, the reason is logged.
+    """
     import torch
 
-    from compress.errors import ExitCode, UserError
+    from compress.training.gpu import find_obstacle
 
     if threads is not None:
         torch.set_num_threads(threads)
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        why = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
-        raise UserError(
-            "CUDA is not available", where="--device cuda", why=why, do="use --device cpu", code=ExitCode.ENVIRONMENT
-        )
-    return "cuda" if name != "cpu" and available else "cpu"
+    obstacle = None if name == "cpu" else find_obstacle()
+    if obstacle is None:
+        return "cpu" if name == "cpu" else "cuda"
+    if name == "cuda":
+        raise obstacle
+    if obstacle.is_fixable:
+        logging.getLogger("compress").warning("computing on the CPU: %s; %s", obstacle.why, obstacle.do)
+    return "cpu"
 
 
 def _check_set(command: click.Command, values: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@shared("recipe", "corpus", "training_compute", "output", "push", "store", "experiment")
+@shared("recipe", "corpus", "training_compute", "deterministic", "output", "push", "store", "experiment")
 @click.option("--tokenizer", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder of the tokenizer.")
 @stage_flags(TABLE)
 def command(options: RunOptions, tokenizer: Path | None, given: dict[str, Any]) -> None:

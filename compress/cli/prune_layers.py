@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("model", type=TeacherName(), required=False)
-@shared("recipe", "data", "unlabelled", "training_compute", "output", "several", "push", "store", "experiment")
+@shared(
+    "recipe", "data", "unlabelled", "training_compute", "deterministic", "output", "several", "push", "store",
+    "experiment",
+)  # fmt: skip
 @stage_flags(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Remove layers of MODEL.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("model", type=TeacherName(), required=False)
-@shared("recipe", "data", "corpus", "training_compute", "output", "push", "store", "experiment")
+@shared("recipe", "data", "corpus", "training_compute", "deterministic", "output", "push", "store", "experiment")
 @stage_flags(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Reduce the vocabulary of MODEL to the tokens that a text needs, and rebuild its tokenizer; nothing is trained.

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("model", type=TeacherName(), required=False)
-@shared("recipe", "data", "unlabelled", "training_compute", "onnx", "output", "several", "push", "store", "experiment")
+@shared(
+    "recipe", "data", "unlabelled", "training_compute", "deterministic", "onnx", "output", "several", "push", "store",
+    "experiment",
+)  # fmt: skip
 @stage_flags(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Quantize the weights, activations and embeddings of MODEL, and write an ONNX file that computes in integers.

@@ -26,8 +26,8 @@ TABLE = Table(kind="", recipe="", flags=(*RECOVERY, SEEDS), demo=False)
 @click.option("--from", "begin", metavar="STAGE", help="Rerun this stage and those after it; reuse the others.")
 @click.option("--no-cache", is_flag=True, help="Rerun every stage; use no result of earlier runs.")
 @shared(
-    "overrides", "print_recipe", "model", "teacher", "data", "unlabelled", "corpus", "training_compute", "onnx",
-    "output", "several", "push", "store", "experiment",
+    "overrides", "print_recipe", "model", "teacher", "data", "unlabelled", "corpus", "training_compute",
+    "deterministic", "onnx", "output", "several", "push", "store", "experiment",
 )  # fmt: skip
 @stage_flags(TABLE)
 def command(

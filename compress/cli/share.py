@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("model", type=TeacherName(), required=False)
 @shared(
-    "recipe", "corpus", "data", "unlabelled", "training_compute", "output", "several", "push", "store", "experiment"
-)
+    "recipe", "corpus", "data", "unlabelled", "training_compute", "deterministic", "output", "several", "push",
+    "store", "experiment",
+)  # fmt: skip
 @stage_flags(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Convert MODEL to ALBERT's form: groups of layers share parameters, and the embedding table is factorized.

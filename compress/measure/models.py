@@ -28,7 +28,7 @@ from compress.modelfolder.ensemble import Ensemble
 from compress.modelfolder.sentence_files import identity
 from compress.onnx.runtimes import Runtime
 from compress.predict.fastest import require_same_answers
-from compress.predict.predictor import MAX_TOKENS, EnsemblePredictor, Predictor, build_fixed_batch
+from compress.predict.predictor import EnsemblePredictor, Predictor, build_fixed_batch
 from compress.predict.real_texts import TextCalls, TextLatency, TextSample, mean_of_calls, sample_texts
 from compress.recipe.schema import LatencySpec
 from compress.stages.shared.stage import check_same_task
@@ -544,7 +544,8 @@ def measure_cost(
             seconds=cost.seconds,
             told=progress.update,
         )
-    mixes = [[b.to(device) for b in evaluation_batches(s, MAX_TOKENS)] for s in samples]
+    sizes = [p.max_tokens for p in predictors]
+    mixes = [[b.to(device) for b in evaluation_batches(s, size)] for s, size in zip(samples, sizes, strict=True)]
     passes = [lambda p=p, m=m: [p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
     parts = [[lambda p=p, b=b: p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
     with watch("timing throughput", None, "rounds") as progress:
@@ -610,7 +611,7 @@ def _context(shaped: _Shaped, latency: Latency, sample) -> dict[str, str]:
         "serving_precision": p.precision,
         "latency_shape": str(shaped.shape),
         **({"latency_tokens": shaped.tokens} if shaped.tokens else {}),
-        "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, up to {MAX_TOKENS} at once",
+        "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, up to {p.max_tokens} at once",
         "repeats": str(latency.repeats),
         "clock": latency.clock,
         "contaminated": "no" if latency.is_known else "yes",

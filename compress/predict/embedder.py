@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Needs
-from compress.data.batches.batches import evaluation_batches, restore_order
+from compress.data.batches.batches import evaluation_batches, restore_outputs
 from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokenizer_files import lowercased
@@ -18,6 +18,7 @@ from compress.encoder.modules.layout import PackedLayout
 from compress.modelfolder.folder import load_model
 from compress.modelfolder.sentence_pooling import READS, Dense, SentenceParts, read_parts
 from compress.predict.predictor import MAX_TOKENS
+from compress.training.memory import choose_token_budget
 from compress.training.precision import Precision, serving_precision
 from evaluation.representation.anisotropy import PostProcessing
 
@@ -55,14 +56,14 @@ class Embedder:
         whole = [prompt + text for text in texts] if prompt else texts
         examples = encode_texts(self.tokenizer, whole, max_length=self.max_length)
         found, done = [], 0
-        for batch in evaluation_batches(examples, MAX_TOKENS):
-            read = self._run.model.select_tokens(batch.to(self.device))
-            state = self._run(read, Needs()).last_hidden
-            taken = PackedLayout(read.cu_seqlens, read.max_length).pool(state, READS[self.parts.pooling])
-            found.append((batch.row_ids.numpy(), taken.float().cpu().numpy()))
+        for batch in evaluation_batches(examples, choose_token_budget(self.config, self.device, MAX_TOKENS)):
+            read = self._run.model.select_tokens(batch)
+            state = self._run(read.to(self.device), Needs()).last_hidden
+            layout = PackedLayout(read.cu_seqlens.to(self.device), read.max_length, read.cu_seqlens)
+            found.append((batch.row_ids.numpy(), layout.pool(state, READS[self.parts.pooling])))
             done += batch.rows
             told(done)
-        return torch.from_numpy(restore_order(examples, found))
+        return torch.from_numpy(restore_outputs(examples, found))
 
     def vectors(self, texts: Sequence[str], told: Callable[[int], None] = lambda _: None) -> torch.Tensor:
         """(N, width) fp32 on the CPU, before they are made of length 1 where the folder asks for that."""

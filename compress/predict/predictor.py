@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, Needs, Teacher
-from compress.data.batches.batches import evaluation_batches, restore_order
+from compress.data.batches.batches import evaluation_batches, restore_outputs
 from compress.data.batches.examples import Examples
 from compress.data.tables.label_order import outputs_in_order
 from compress.data.tables.table import Rows
@@ -32,10 +32,11 @@ from compress.modelfolder.folder import load_model
 from compress.onnx import model_file
 from compress.onnx.precision import precision_of
 from compress.onnx.runtimes import COMPILED, IN_TORCH, TORCHAO, Runtime
+from compress.training.memory import choose_token_budget
 from compress.training.precision import Precision, Resolved, serving_precision
 
 PRODUCTS: Mapping[Runtime, Products] = {"torch-compile": "float", "torchao-int8": "int8", "torchao-fp8": "fp8"}
-MAX_TOKENS = 4096  # real tokens per forward pass: fills the processor, stays in its caches
+MAX_TOKENS = 4096  # real tokens per forward pass on a CPU: fills the processor, stays in its caches
 
 
 class Predictor:
@@ -145,6 +146,11 @@ class Predictor:
         return str(model_file.read_record(self.folder).get("precision", self.precision))
 
     @property
+    def max_tokens(self) -> int:
+        """Tokens of one forward pass."""
+        return choose_token_budget(self.config, self.device, MAX_TOKENS)
+
+    @property
     def reference(self) -> Model:
         """The model as it was loaded, not prepared for any runtime: what a runtime's answers are compared with."""
         return self._own
@@ -166,19 +172,18 @@ class Predictor:
         return logits.float() if self._order is None else logits.float()[:, self._order]
 
     def logits(
-        self, examples, *, max_tokens: int = MAX_TOKENS, told: Callable[[int], None] = lambda _: None
+        self, examples, *, max_tokens: int | None = None, told: Callable[[int], None] = lambda _: None
     ) -> np.ndarray:
-        """(rows, C) float32 logits of encoded examples, or (all tokens, C), in their order. told: of how many examples
-        are done."""
+        """(rows, C) float32 logits of encoded examples, or (all tokens, C), in their order.
 
-        def answers() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            done = 0
-            for batch in evaluation_batches(examples, max_tokens):
-                yield batch.row_ids.numpy(), self(batch).cpu().numpy()
-                done += batch.rows
-                told(done)
-
-        return restore_order(examples, answers())
+        max_tokens: of one forward pass; None: the device's.  told: of how many examples are done.
+        """
+        parts, done = [], 0
+        for batch in evaluation_batches(examples, max_tokens or self.max_tokens):
+            parts.append((batch.row_ids.numpy(), self(batch)))
+            done += batch.rows
+            told(done)
+        return restore_outputs(examples, parts)
 
     def encode_rows(self, rows: Rows, *, max_length: int) -> Examples:
         """Labelled rows of a table, encoded for this model."""

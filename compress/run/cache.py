@@ -76,7 +76,10 @@ def key(spec: StageSpec, index: int, context: StageContext) -> str:
     """sha256 of all that decides what a stage makes: what it reads, its part of the recipe, the seed, this program."""
     recipe, needs = context.recipe, spec.needs()
     parts: dict[str, Any] = {
-        "code": [code(), torch.__version__, context.device, context.precision],
+        "code": [
+            *(code(), torch.__version__, context.device, context.precision),
+            *(["deterministic"] if torch.are_deterministic_algorithms_enabled() else []),
+        ],
         "seed": context.seed,
         "stage": spec.model_dump(mode="json"),
         "model": None if context.model is None else mark(context.model),

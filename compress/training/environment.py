@@ -16,4 +16,6 @@ def describe(device: torch.device, precision: str) -> dict[str, str]:
     }
     if device.type == "cuda":
         here["cuda"] = str(torch.version.cuda)
+    if torch.are_deterministic_algorithms_enabled():
+        here["deterministic"] = "yes"
     return here

@@ -8,7 +8,7 @@
     optimizer step   → log, progress
 
 A run that is stopped or killed anywhere and resumed ends with the same bits as one that was not, on the same CPU.
-Kernels of CUDA add in any order, so that on a GPU the results are equal up to rounding.
+Kernels of CUDA add in any order, so that on a GPU the results are equal up to rounding, unless `deterministic` is on.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from compress.contracts import Batch, BatchSource, TrainingPlan
 from compress.errors import Stopped, UserError
 from compress.training import environment, memory, precision, rng
 from compress.training.context import TrainingContext, TrainResult
+from compress.training.deterministic import report_nondeterministic
 from compress.training.distributed import Alone
 from compress.training.keeper import Keeper, NullMonitor
 from compress.training.length import End, Mode, choose_length, find_end, is_validation_due
@@ -59,7 +60,7 @@ def train(module: nn.Module, source: BatchSource, plan: TrainingPlan, context: T
     """
     with preserve_threads():
         run = _Run(module, source, plan, context)
-        with precision.allow_tf32(run.precision, run.device):
+        with precision.allow_tf32(run.precision, run.device), report_nondeterministic():
             return run.run()
 
 
@@ -235,7 +236,8 @@ class _Run:
         if self.pace is not None:
             self.pace(state.step, self.total)
         self.team.seed(self.context.seed, state.step)
-        with memory.report_out_of_memory(batches, self.device):
+        kept = self.keeper.last.name if self.keeper.last else None
+        with memory.report_out_of_memory(batches, self.device, kept):
             figures, tokens = self._descend(batches, rate)
         self._advance()
         rows = torch.cat([torch.zeros(0, dtype=torch.int64), *(batch.row_ids for batch in batches)])

@@ -94,18 +94,56 @@ def test_a_wrong_value_blames_its_flag() -> None:
         load_recipe("smoke", options.overrides)
 
 
-@pytest.mark.parametrize("built", [None, "13.0"])
-def test_no_cuda_when_asked_for(built: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by"
+UPDATE = "update the driver, install a torch for it, or use --device cpu"
+
+
+@pytest.mark.parametrize(
+    ("built", "found", "why", "do"),
+    [
+        (None, "", "this torch is built without CUDA", "use --device cpu"),
+        ("13.0", "No CUDA GPUs are available", "torch finds no GPU", "use --device cpu"),
+        ("13.0", "Found no NVIDIA driver on your system. Please", "torch finds no GPU", "use --device cpu"),
+        ("13.0", OLD, "The NVIDIA driver on your system is too old (found version 11040)", UPDATE),
+    ],
+)
+def test_no_cuda_when_asked_for(
+    built: str | None, found: str, why: str, do: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     import torch
 
+    def init() -> None:
+        raise RuntimeError(found)
+
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
     monkeypatch.setattr(torch.version, "cuda", built)
     with pytest.raises(UserError) as caught:
         run_options({"device": "cuda"})
-    why = "this torch is built without CUDA" if built is None else "torch finds no GPU"
-    assert str(caught.value) == f"--device cuda: CUDA is not available: {why}; use --device cpu"
+    assert str(caught.value) == f"--device cuda: CUDA is not available: {why}; {do}"
     assert caught.value.code == ExitCode.ENVIRONMENT
     assert run_options({"device": "auto"}).device == "cpu"
+    assert ("computing on the CPU: The NVIDIA driver" in caplog.text) == (found == OLD)
+
+
+@pytest.mark.parametrize(
+    ("capability", "fits"), [((9, 0), True), ((8, 9), True), ((7, 0), False), ((12, 1), True), ((10, 3), False)]
+)
+def test_a_gpu_that_torch_has_no_kernels_for(
+    capability: tuple[int, int], fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90", "sm_120", "compute_120"])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Tesla V100")
+    if fits:
+        assert run_options({"device": "cuda"}).device == "cuda"
+        return
+    name = ".".join(map(str, capability))
+    with pytest.raises(UserError, match=f"has no kernels for capability {name} of Tesla V100; install a torch built"):
+        run_options({"device": "cuda"})
 
 
 def test_no_cuda_from_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,6 +161,8 @@ def test_auto_takes_the_gpu_that_is_there(monkeypatch: pytest.MonkeyPatch) -> No
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_90"])
     assert run_options({"device": "auto"}).device == "cuda"
     assert run_options({"device": "cpu"}).device == "cpu"
 

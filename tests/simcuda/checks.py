@@ -5,11 +5,25 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import device  # first: it loads the shim before torch
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+
+from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.examples import Examples
+from compress.data.tables.table import Rows
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
+from compress.predict.predictor import Predictor
+from compress.stages.shared import stage
+from compress.stages.shared.divergence import ReferenceAnswers
 
 CHECKS: list[Callable[[device.Record], None]] = []
 
@@ -119,6 +133,46 @@ def every_timed_call_is_synchronized(record: device.Record) -> None:
     measure_latency(lambda: None, device="cpu", repeats=3)
     assert record.totals()["waits"] == 0
     _raises(TypeError, "device", lambda: measure_latency(lambda: None))  # pyright: ignore[reportCallIssue]
+
+
+def _encoded(rows: int) -> Any:
+    """Examples of classes, and the table that validation reads of them."""
+    lengths = 3 + np.arange(rows) % 7
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    zeros, numbers = np.zeros(offsets[-1], dtype=np.uint8), np.arange(1, rows + 1)
+    ids = (5 + np.arange(offsets[-1]) % 50).astype(np.int32)
+    return Examples(ids, offsets, zeros, zeros > 0, numbers % 3, numbers, 0, "toy")
+
+
+@check
+def a_pass_over_many_batches_waits_once(record: device.Record) -> None:
+    """Validation while training, answers of a teacher, a divergence, predictions."""
+    examples = _encoded(64)
+    rows = Rows({}, examples.labels, examples.numbers)
+    table: Any = SimpleNamespace(task="classification", settings={}, label_names=["a", "b", "c"])
+    context: Any = SimpleNamespace(precision="bf16", device="cuda")
+    data: Any = SimpleNamespace(validation=examples, held_out=rows)
+    config = EncoderConfig.uniform(vocabulary=64, hidden=32, layers=2, heads=4, feed_forward=64, max_positions=32)
+    model = Model(config, {"task": HeadConfig("classification", labels=3)}).initialize(0).eval().to("cuda")
+    batches = [batch.to("cuda") for batch in evaluation_batches(examples, 40)]
+    assert len(batches) > 5
+    ready = prepare(model, "bf16")
+    reference = ReferenceAnswers(ready, batches)
+    predictor = Predictor.__new__(Predictor)
+    predictor.__dict__.update(device="cuda", run=ready, _order=None)
+    with mock.patch.object(stage, "VALIDATION_TOKENS", 40):
+        validate = stage.task_validation(data, table, context)
+    module: Any = SimpleNamespace(student=model)
+    for name, call in {
+        "validation": lambda: validate(module),
+        "answers": lambda: stage.collect_logits(ready, batches, examples),
+        "divergence": lambda: reference.divergence(ready),
+        "predictions": lambda: predictor.logits(examples, max_tokens=40),
+    }.items():
+        record.clear()
+        with torch.no_grad():
+            call()
+        assert record.totals()["waits"] == 1, (name, record.waits)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -82,6 +84,37 @@ def _find_line() -> str:
 
 def _wait(what: str) -> None:
     record.waits[what, _find_line()] += 1
+    if _Host.sync_debug_mode == "warn" and what != "synchronize":
+        warnings.warn("called a synchronizing CUDA operation", UserWarning, stacklevel=2)
+
+
+class _Host:
+    """What torch.cuda remembers."""
+
+    sync_debug_mode = "default"
+
+
+class Event:
+    """The host's clock, since the device computes at once."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self.at = 0.0
+
+    def record(self) -> None:
+        self.at = time.perf_counter()
+
+    def synchronize(self) -> None:
+        _wait("synchronize")
+
+    def elapsed_time(self, end: Event) -> float:
+        return 1e3 * (end.at - self.at)
+
+
+class Stream:
+    """There is none."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError("streams and graphs are not simulated")
 
 
 class DeviceTensor(torch.Tensor):
@@ -257,6 +290,7 @@ def simulate() -> Iterator[Record]:
         "_is_compiled": lambda: True,
         "_lazy_init": lambda: None,
         "device_count": lambda: 1,
+        "get_arch_list": lambda: ["sm_80", "sm_90", "compute_90"],
         "current_device": lambda: 0,
         "set_device": lambda device: None,
         "get_device_name": lambda device=None: properties.name,
@@ -272,6 +306,9 @@ def simulate() -> Iterator[Record]:
         "get_rng_state": lambda device=None: torch.get_rng_state(),
         "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "synchronize": lambda device=None: _wait("synchronize"),
+        "set_sync_debug_mode": lambda mode: setattr(_Host, "sync_debug_mode", mode),
+        "Event": Event,
+        "Stream": Stream,
     }
     record.clear()
     overwritten = torch.__future__.get_overwrite_module_params_on_conversion()

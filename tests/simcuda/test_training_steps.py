@@ -20,6 +20,7 @@ def _check(found: dict[str, Any]) -> None:
     table = json.loads(TABLE.read_text())
     for name, figures in found.items():
         assert figures["waits"] == 0, (name, figures["where"])
+        assert figures["any_order"] == [], (name, "--deterministic would reject them")
         assert figures["log_waits"] == 1, (name, "a step that writes a line into the log reads its figures in one copy")
         assert figures["copies"] <= table["steps"][name]["copies"], name
         if table["torch"] == importlib.metadata.version("torch"):  # another one divides operators otherwise

@@ -1,4 +1,4 @@
-"""What a training step costs on the simulated device: prints {case: {waits, log_waits, kernels, copies, where}}.
+"""What a training step costs on the simulated device: prints {case: {waits, log_waits, kernels, any_order, ..}}.
 
 Arguments: the cases, "all" or names with commas between them, then `DROPOUTxMICRO_BATCHES`, such as 0.1x1.
 A teacher of four layers, a student of two; bf16. Counted is a step that writes no line into the log, and, for its
@@ -31,6 +31,12 @@ from compress.training.context import NullLog, TrainingContext
 from compress.training.loop import train
 from compress.training.module import StageModule
 
+# What torch has no deterministic implementation of on a GPU (`torch.use_deterministic_algorithms`) and an encoder might
+# launch; `--deterministic` would end with an error.
+RANDOM_ORDER = {
+    "aten::bincount", "aten::cumsum", "aten::cumsum_", "aten::histc", "aten::kthvalue", "aten::median.dim",
+    "aten::nll_loss2d_forward", "aten::put_", "aten::_ctc_loss", "aten::_embedding_bag",
+}  # fmt: skip
 VOCABULARY, HIDDEN, ROWS = 64, 32, 12
 LOGGED, STEADY = 2, 1  # of the steps that are counted from 0
 
@@ -177,6 +183,7 @@ def count(case: Case, dropout: float, parts: int, record: device.Record) -> dict
     steady, logged = source.before[STEADY + 1], source.before[LOGGED + 1]
     return {
         **steady.totals(),
+        "any_order": sorted(RANDOM_ORDER & steady.kernels.keys()),
         "log_waits": logged.totals()["waits"],
         "where": [f"{times} x {what}: {line}" for (what, line), times in steady.waits.most_common()],
     }

@@ -30,6 +30,7 @@ from training_toy import (
 )
 
 from compress.contracts import Batch, TrainingPlan
+from compress.encoder.config.encoder import EncoderConfig
 from compress.errors import ExitCode, Stopped, UserError
 from compress.storage import atomic, disk, faults
 from compress.training import checkpoint, memory
@@ -480,6 +481,54 @@ def test_out_of_memory_is_one_line(failure: BaseException, tmp_path: Path) -> No
         f"longest {largest.max_length}, peak "
     )
     assert error.do == "set a smaller training.max_tokens, a shorter maximum length, or precision bf16"
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("peak", "requested", "base", "free", "fits"),
+    [
+        (70, 20, 10, 8, 5888),  # 68 of the 80 GiB that were needed, 85 % of it, a multiple of 64
+        (70, 20, 10, 40, 6912),  # enough is free, but in pieces
+        (12, 400, 10, 0, 34),
+        (10, 5, 10, 0, None),  # the weights alone fill it
+    ],
+)
+def test_the_budget_that_fits_is_estimated(peak: int, requested: int, base: int, free: int, fits: int | None) -> None:
+    found = memory.estimate_budget(8192, peak * GIB, requested * GIB, base * GIB, free * GIB)
+    assert found == fits
+
+
+def test_bytes_that_were_requested_are_read() -> None:
+    said = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.10 GiB of which ..."
+    assert memory.parse_requested_bytes(said) == 3 * 2**29
+    assert memory.parse_requested_bytes("CUDA out of memory. Tried to allocate 512 bytes.") == 512
+    assert memory.parse_requested_bytes("CUDA error: out of memory") is None
+
+
+@pytest.mark.parametrize(("free", "tokens"), [(40 * GIB, 65_536), (GIB, 12_483), (0, 512)])
+def test_the_tokens_of_a_pass_follow_free_memory(free: int, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BERT-base: 4 bytes of 6 x 768 and 2 x 3072 numbers a token, in half of what is free."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIB))
+    shape = EncoderConfig.uniform(vocabulary=100, hidden=768, layers=2, heads=12, feed_forward=3072, max_positions=512)
+    assert memory.choose_token_budget(shape, "cuda", 4096) == tokens
+    assert memory.choose_token_budget(shape, "cpu", 4096) == 4096
+
+
+def test_a_gpu_without_memory_reports_the_budget_and_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, reply in {"max_memory_allocated": 70, "memory_allocated": 10}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, reply=reply: reply * GIB)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * GIB, 80 * GIB))
+    batch = toy_batch(0, rows=400)
+    with (
+        pytest.raises(UserError, match="GPU ran out of memory in a micro-batch: 400 rows, ") as caught,
+        memory.report_out_of_memory([batch], torch.device("cuda"), "step-0000006"),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+    assert caught.value.code == ExitCode.RESOURCES
+    fits = memory.estimate_budget(batch.tokens, 70 * GIB, 20 * GIB, 10 * GIB, 8 * GIB)
+    assert f"; step-0000006 is kept; use --set stages.*.training.max_tokens={fits}, " in caught.value.line()
 
 
 @pytest.mark.thorough

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Self
 
 import numpy as np
+import torch
 
 from compress.contracts import Batch
 from compress.data.batches.examples import Examples, collate, pack
@@ -166,6 +167,21 @@ class EvaluationBatches:
 def evaluation_batches(examples: Examples, max_tokens: int) -> EvaluationBatches:
     """All rows once, for inference; can be iterated again and again."""
     return EvaluationBatches(examples, max_tokens)
+
+
+def copy_to_host(tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
+    """Each as float32 on the host. Those on a GPU are gathered there and copied once: the host waits once for all."""
+    if all(tensor.device.type == "cpu" for tensor in tensors):
+        return [tensor.detach().float().numpy() for tensor in tensors]
+    whole = torch.cat([tensor.detach().float().reshape(-1) for tensor in tensors]).cpu().numpy()
+    ends = np.cumsum([tensor.numel() for tensor in tensors])
+    return [part.reshape(tensor.shape) for part, tensor in zip(np.split(whole, ends[:-1]), tensors, strict=True)]
+
+
+def restore_outputs(examples: Examples, parts: Sequence[tuple[np.ndarray, torch.Tensor]]) -> np.ndarray:
+    """`restore_order` of outputs wherever they are, in float32; the host waits once."""
+    rows = [row_ids for row_ids, _ in parts]
+    return restore_order(examples, zip(rows, copy_to_host([output for _, output in parts]), strict=True))
 
 
 def restore_order(examples: Examples, parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

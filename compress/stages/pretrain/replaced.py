@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput
+from compress.data.batches.batches import copy_to_host
 from compress.encoder.config.encoder import HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
 from compress.objectives._vocabulary import logits_at
@@ -97,25 +99,19 @@ def replaced_validation(
     def validate(module: nn.Module) -> dict[str, float]:
         assert isinstance(module, ReplacedTokenModule)
         torch.manual_seed(seed)
-        names = ("mlm", "masked", "rtd", "tokens", "right", "replaced", "found")
-        sums: dict[str, float] = {name: 0.0 for name in names}  # noqa: C420 (fromkeys would fix the type of the keys)
+        names = ("mlm", "rtd", "right", "replaced", "found")
+        figures, weights = [], []
         for batch in batches:
             with autocast():
                 mlm, rtd, found, corrupted = module.run(batch)
             assert found.replaced is not None
-            masked, replaced = module.masked_lm.count(batch), corrupted.extra[LABELS] > 0
-            called = found.replaced > 0
-            for name, value in (
-                ("mlm", float(mlm) * masked),
-                ("masked", masked),
-                ("rtd", float(rtd) * batch.tokens),
-                ("tokens", batch.tokens),
-                ("right", int((called == replaced).sum())),
-                ("replaced", int(replaced.sum())),
-                ("found", int((called & replaced).sum())),
-            ):
-                sums[name] += value
-        masked, tokens = max(1, sums["masked"]), max(1, sums["tokens"])
+            replaced, called = corrupted.extra[LABELS] > 0, found.replaced > 0
+            counted = ((called == replaced).sum(), replaced.sum(), (called & replaced).sum())
+            figures += [mlm, rtd, *counted]
+            weights.append((module.masked_lm.count(batch.on_host), batch.tokens, 1, 1, 1))
+        rows = np.array(list(map(float, copy_to_host(figures)))).reshape(-1, len(names))
+        sums = dict(zip(names, (rows * np.array(weights)).sum(0).tolist(), strict=True))
+        masked, tokens = (max(1, sum(row[column] for row in weights)) for column in (0, 1))
         mlm_loss, rtd_loss = sums["mlm"] / masked, sums["rtd"] / tokens
         return {
             "pretraining_loss": mlm_loss + module.weight * rtd_loss,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from compress.contracts import Batch, BatchSource, EncoderOutput, MaskingSpec, Needs, NoiseSpec, TrainingPlan
-from compress.data.batches.batches import CorpusBatches
+from compress.data.batches.batches import CorpusBatches, copy_to_host
 from compress.data.reading.corpus import Corpus, with_task_texts
 from compress.data.reading.file_corpus import open_corpus
 from compress.data.tables.table import Table
@@ -131,15 +131,17 @@ def corpus_validation(source: BatchSource, context: StageContext) -> Callable[[n
     has_pairs = batches[0].pair_labels is not None
 
     def validate(module: nn.Module) -> dict[str, float]:
-        loss, count, hits, pairs = 0.0, 0, 0, 0
+        losses, hits, count, pairs = [], [], 0, 0
         for batch, output in outputs_of(module, batches, Needs(mlm="masked", pair_logits=has_pairs), context):
             more, masked = _masked_loss(batch, output)
-            loss, count = loss + more, count + masked
+            losses.append(more)
+            count += masked
             if output.pair_logits is not None:
-                hits += int((output.pair_logits.argmax(-1) == batch.pair_labels).sum())
+                hits.append((output.pair_logits.argmax(-1) == batch.pair_labels).sum())
                 pairs += batch.rows
-        values = {"mlm_loss": loss / max(1, count)}
-        return values | ({"pair_accuracy": hits / pairs} if pairs else {})
+        found = list(map(float, copy_to_host([*losses, *hits])))
+        values = {"mlm_loss": sum(found[: len(losses)]) / max(1, count)}
+        return values | ({"pair_accuracy": sum(found[len(losses) :]) / pairs} if pairs else {})
 
     return validate
 
@@ -159,7 +161,7 @@ def mask_overfitting(
             for side, batches in enumerate((source, fresh)):
                 found = [b.to(context.device) for b in batches.step(epoch, index)]
                 losses = [_masked_loss(b, o) for b, o in outputs_of(module, found, Needs(mlm="masked"), context)]
-                sums[side].append(sum(loss for loss, _ in losses))
+                sums[side].append(sum(map(float, copy_to_host([loss for loss, _ in losses]))))
                 counts[side].append(sum(count for _, count in losses))
         told = mask_gap(sums[0], counts[0], sums[1], counts[1])
         gap = told.gap
@@ -190,9 +192,9 @@ def last_steps(source: BatchSource, steps: int, most: int) -> list[tuple[int, in
     return [last[i] for i in chosen]
 
 
-def _masked_loss(batch: Batch, output: EncoderOutput) -> tuple[float, int]:
-    """Summed cross entropy at the masked positions, and how many there are."""
+def _masked_loss(batch: Batch, output: EncoderOutput) -> tuple[Tensor, int]:
+    """Summed cross entropy at the masked positions, a scalar, and how many there are."""
     assert output.vocabulary is not None
     assert batch.mlm_labels is not None
     logits = output.vocabulary.logits().float()
-    return float(F.cross_entropy(logits, batch.mlm_labels, reduction="sum")), len(batch.mlm_labels)
+    return F.cross_entropy(logits, batch.mlm_labels, reduction="sum"), len(batch.mlm_labels)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs, Teacher
+from compress.data.batches.batches import copy_to_host
 from compress.encoder.modules.model import Model
 from compress.objectives._common import Base, field
 from compress.objectives.soft_targets import Objective as SoftTargets
@@ -50,13 +51,14 @@ class ReferenceAnswers:
     def divergence(self, model: Teacher) -> float:
         """Mean KL(known ‖ model) of the answers, in nats; of a score the squared difference, of vectors 1 minus the
         cosine."""
-        total = count = 0.0
+        means, counts = [], []
         with torch.inference_mode():
             for batch, known in zip(self.batches, self.known, strict=True):
-                terms = self.measure.count(batch)
-                total += float(self.measure(model(batch, self.needs), known, batch)) * terms
-                count += terms
-        return max(0.0, total / max(1.0, count))
+                counts.append(self.measure.count(batch.on_host))
+                means.append(self.measure(model(batch, self.needs), known, batch))
+            found = copy_to_host(means)
+        total = sum(float(mean) * count for mean, count in zip(found, counts, strict=True))
+        return max(0.0, total / max(1.0, sum(counts)))
 
 
 def divergence(model: Teacher, reference: Teacher, batches: Sequence[Batch], on: On = "task") -> float:

@@ -29,7 +29,14 @@ from compress.contracts import (
     Watch,
     unwatched,
 )
-from compress.data.batches.batches import EvaluationBatches, TaskBatches, evaluation_batches, restore_order
+from compress.data.batches.batches import (
+    EvaluationBatches,
+    TaskBatches,
+    copy_to_host,
+    evaluation_batches,
+    restore_order,
+    restore_outputs,
+)
 from compress.data.batches.examples import Examples, join, require_labels
 from compress.data.batches.randomness import stream
 from compress.data.reading.corpus import Corpus
@@ -759,13 +766,16 @@ def task_validation(
     theirs: list[np.ndarray] = []
 
     def validate(module: nn.Module) -> dict[str, float]:
-        loss, count, hard, parts = 0.0, 0, HardLabels(), []
+        losses, counts, places, outputs, hard = [], [], [], [], HardLabels()
         for batch, output in outputs_of(module, batches, Needs(logits=True), context):
             assert output.logits is not None
-            terms = hard.count(batch)
-            loss, count = loss + float(hard(output, None, batch)) * terms, count + terms
-            parts.append((batch.row_ids.cpu().numpy(), output.logits.float().cpu().numpy()))
-        ours = restore_order(examples, parts)
+            counts.append(hard.count(batch.on_host))
+            losses.append(hard(output, None, batch))
+            places.append(batch.on_host.row_ids.numpy())
+            outputs.append(output.logits)
+        found = copy_to_host([*losses, *outputs])
+        ours = restore_order(examples, zip(places, found[len(losses) :], strict=True))
+        loss = sum(float(mean) * count for mean, count in zip(found, counts, strict=False))
         if task.label_free and parent is not None:
             if not theirs:
                 theirs.append(collect_logits(parent(), batches, examples))
@@ -773,7 +783,7 @@ def task_validation(
             return {metric: value if math.isfinite(value) else 0.0, "loss": mean_distance(ours, theirs[0])}
         value = task.score(ours, names, examples, rows).value(metric)
         # A student that gives every row the same answer has no correlation: none, to choose the best weights by.
-        return {metric: value if math.isfinite(value) else 0.0, "loss": loss / max(1, count)}
+        return {metric: value if math.isfinite(value) else 0.0, "loss": loss / max(1, sum(counts))}
 
     return validate
 
@@ -787,8 +797,8 @@ def collect_logits(
     for batch in batches:
         logits = model(batch, Needs(logits=True)).logits
         assert logits is not None
-        parts.append((batch.row_ids.cpu().numpy(), logits.float().cpu().numpy()))
-    return restore_order(examples, parts)
+        parts.append((batch.on_host.row_ids.numpy(), logits))
+    return restore_outputs(examples, parts)
 
 
 def mean_distance(ours: np.ndarray, theirs: np.ndarray) -> float:
