@@ -31,8 +31,8 @@ _GROUP_OF: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "--seed", "--sweep", "--workers", "--on", "--precision", "--deterministic", "--resume", "--train", "--steps",
-            "--check", "--trials",
+            "--seed", "--sweep", "--workers", "--on", "--precision", "--deterministic", "--resume", "--train",
+            "--steps", "--check", "--trials",
         ),
         "training",
     ),

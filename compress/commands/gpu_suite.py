@@ -1,0 +1,377 @@
+"""`compress benchmark --suite gpu`: one run that measures a GPU: its ceilings, inference, training steps.
+
+Predictions stand beside the measurements: `evaluation.cost.roofline`, with the ceilings that were measured on the same
+device. Random weights and tokens: time depends on their number alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from compress.console import Console
+from compress.contracts import Batch, Needs, RunOptions, TrainingPlan
+from compress.data.batches.examples import pack
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.infer.compiled import prepare_compiled
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
+from compress.errors import ExitCode, UserError, is_out_of_memory, printable
+from compress.objectives import attention_maps, cosine_hidden, embeddings, hard_labels, hidden_mse, masked_lm
+from compress.objectives import soft_targets as soft
+from compress.storage import atomic
+from compress.training import precision
+from compress.training.gpu import find_obstacle
+from compress.training.module import StageModule
+from compress.training.optimizer import Optimizer
+from evaluation.cost import gpu, roofline
+from evaluation.cost.device import describe
+from evaluation.cost.energy import find_counters, measure_energy
+
+FORMAT = 1
+SETS = 4
+"""Batches of a case, taken in turn."""
+LOSSES = ("task", "triple", "TinyBERT")
+MASKED = 7
+"""One token in so many is masked."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured. teacher, student: layers.  lookups: (rows, tokens of each; 0: mixed) of inference.  steps:
+    the same of training.  matrix, copied: of the ceilings.  seconds: after which no further case begins."""
+
+    teacher: int = 12
+    student: int = 6
+    hidden: int = 768
+    heads: int = 12
+    vocabulary: int = 30_522
+    positions: int = 512
+    lookups: tuple[tuple[int, int], ...] = ((1, 128), (32, 128), (32, 0))
+    steps: tuple[tuple[int, int], ...] = ((32, 25), (64, 128), (256, 128))
+    matrix: int = 8192
+    copied: int = 1 << 29
+    rounds: int = 20
+    energy_seconds: float = 2.0
+    seconds: float = 540.0
+
+    def shape(self, layers: int) -> roofline.Shape:
+        """Of a model with so many layers."""
+        return roofline.Shape(layers, self.hidden, 4 * self.hidden, self.heads, self.vocabulary)
+
+
+@dataclass
+class Figure:
+    """One case in one way. predicted_ms: by the roofline.  waits: of the host, in one call.  mfu: share of the
+    device's measured products that the model's own products used.  why: it was not measured."""
+
+    kind: str
+    case: str
+    way: str
+    tokens: int = 0
+    predicted_ms: float | None = None
+    device_ms: float | None = None
+    host_ms: float | None = None
+    spread: float | None = None
+    tokens_per_second: float | None = None
+    mfu: float | None = None
+    waits: int | None = None
+    peak_mb: float | None = None
+    joules: float | None = None
+    why: str = ""
+
+
+@dataclass
+class Report:
+    """device, state: what it was measured on, and how that was before.  ceilings: measured."""
+
+    device: Mapping[str, str]
+    state: Mapping[str, float]
+    ceilings: roofline.Ceilings
+    figures: list[Figure] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """What is written."""
+        kept = [{k: v for k, v in asdict(f).items() if v not in (None, "")} for f in self.figures]
+        about = {"format": FORMAT, "device": dict(self.device), "state": dict(self.state)}
+        return {**about, "ceilings": asdict(self.ceilings), "figures": kept}
+
+
+def benchmark_gpu(options: RunOptions, output: Path, sizes: Sizes | None = None) -> Report:
+    """Measure everything on the GPU; one table, and one JSON at `output`, which is written after each case.
+
+    sizes: None for those of BERT-base. Raises UserError without a GPU.
+    """
+    if options.device != "cuda":
+        obstacle = find_obstacle()
+        raise UserError(
+            "the suite measures a GPU",
+            where="--suite gpu",
+            why=None if obstacle is None else obstacle.why,
+            do="run it with --device cuda on a machine with one",
+            code=ExitCode.ENVIRONMENT,
+        )
+    console = Console(quiet=options.quiet, json=options.json)
+    sizes = sizes or Sizes()
+    begun = time.monotonic()
+    console.note("measuring the ceilings: a matrix product, a copy, launches")
+    device = {**describe("cuda"), "cuda": str(torch.version.cuda)}
+    report = Report(device, gpu.read_state(), gpu.measure_ceilings(sizes.matrix, sizes.copied))
+    for name, measure in _list_cases(sizes, report.ceilings):
+        if time.monotonic() - begun > sizes.seconds:
+            console.warn(f"no time left for {name} and what follows it")
+            break
+        console.note(name)
+        report.figures += measure()
+        atomic.write_json(output, report.as_json())
+    console.table(f"{device['device']}, bf16", COLUMNS, [_cells(f) for f in report.figures])
+    c = report.ceilings
+    console.note(f"ceilings: {c.flops / 1e12:.0f} TFLOP/s, {c.bytes / 1e12:.2f} TB/s, {c.launch * 1e6:.1f} µs a launch")
+    console.document(report.as_json())
+    console.note(f"written to {output}")
+    return report
+
+
+COLUMNS = ("case", "way", "predicted ms", "measured ms", "host ms", "tokens/s", "MFU", "waits", "peak MB", "joules")
+
+
+def _cells(f: Figure) -> list[str]:
+    def cell(value: float | None, form: str) -> str:
+        return "" if value is None else format(value, form)
+
+    return [
+        *(f.case, f.way, cell(f.predicted_ms, ".2f"), f.why or cell(f.device_ms, ".2f"), cell(f.host_ms, ".2f")),
+        *(cell(f.tokens_per_second, ",.0f"), cell(f.mfu, ".0%"), cell(f.waits, "d")),
+        *(cell(f.peak_mb, ",.0f"), cell(f.joules, ".3g")),
+    ]
+
+
+Case = tuple[str, Callable[[], list[Figure]]]
+
+
+def _list_cases(sizes: Sizes, ceilings: roofline.Ceilings) -> Iterator[Case]:
+    """Training first: of what is cut off when the time is over, inference can be measured by other commands too."""
+    for loss in LOSSES:
+        for rows, length in sizes.steps:
+            name = f"{loss}, {rows} x {length}"
+            yield f"training step: {name}", lambda o=(loss, rows, length, name): _measure_step(*o, sizes, ceilings)
+    for rows, length in sizes.lookups:
+        name = f"{rows} x {length or 'mixed'}"
+        yield f"inference: {name}", lambda o=(rows, length, name): _measure_inference(*o, sizes, ceilings)
+
+
+def build_batches(sizes: Sizes, rows: int, length: int, *, masked: bool = False) -> list[Batch]:
+    """`SETS` batches on the host. length: 0 for lengths like those of short reviews, which all sets share."""
+    lengths = np.full(rows, length)
+    if not length:
+        drawn = np.exp(np.random.default_rng(0).normal(3.12, 0.44, rows)).round()
+        lengths = np.sort(np.clip(drawn, 8, min(128, sizes.positions))).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    total, found = int(offsets[-1]), []
+    for seed in range(SETS):
+        random = np.random.default_rng(seed)
+        ids, zeros = random.integers(5, sizes.vocabulary, total), np.zeros(total, dtype=np.uint8)
+        at = np.arange(0, total, MASKED) if masked else None
+        labels = None if masked else random.integers(0, 2, rows)
+        found.append(
+            pack(
+                ids, offsets, segments=zeros, special=zeros > 0, row_ids=np.arange(rows), labels=labels,
+                mlm_positions=at, mlm_labels=None if at is None else ids[at],
+            )
+        )  # fmt: skip
+    return found
+
+
+def build_model(sizes: Sizes, layers: int, head: HeadConfig) -> Model:
+    """On the GPU; attention without dropout, so that it runs over real tokens only."""
+    config = EncoderConfig.uniform(
+        vocabulary=sizes.vocabulary, hidden=sizes.hidden, layers=layers, heads=sizes.heads,
+        feed_forward=4 * sizes.hidden, max_positions=sizes.positions, dropout=0.1, attention_dropout=0.0,
+        pooler=head.kind == "classification",
+    )  # fmt: skip
+    return Model(config, {head.name: head}).initialize(layers).to("cuda")
+
+
+# --- training -----------------------------------------------------------------------------------------------------
+
+
+def build_step(loss: str, sizes: Sizes, batches: Sequence[Batch]) -> gpu.Call:
+    """What the training loop does in a step of one micro-batch. loss: one of LOSSES."""
+    head = HeadConfig("classification", labels=2) if loss == "task" else HeadConfig("masked_lm")
+    teacher, student = build_model(sizes, sizes.teacher, head), build_model(sizes, sizes.student, head).train()
+    every = sizes.teacher // sizes.student
+    layers = tuple((n, every * n + every - 1) for n in range(sizes.student))
+    parts: dict[str, list[tuple[float, Any]]] = {
+        "task": [(1.0, soft.Objective(on="task")), (1.0, hard_labels.Objective())],
+        "triple": [
+            (5.0, soft.Objective(on="vocabulary")), (2.0, masked_lm.Objective()), (1.0, cosine_hidden.Objective()),
+        ],
+        "TinyBERT": [(1.0, attention_maps.Objective()), (1.0, hidden_mse.Objective()), (1.0, embeddings.Objective())],
+    }  # fmt: skip
+    for _, objective in parts[loss]:
+        objective.bind(ModelPair(student.config, teacher.config, layers))
+    named = {f"{n}": part for n, part in enumerate(parts[loss])}
+    stage = StageModule(student, named, prepare(teacher, "bf16")).to("cuda").train()
+    optimizer = Optimizer(stage, TrainingPlan(steps=1, learning_rate=1e-5))
+    device = torch.device("cuda")
+
+    def step(number: int) -> None:
+        optimizer.clear()
+        with precision.autocast("bf16", device):
+            terms = stage(batches[number % SETS].to("cuda"))
+        total = torch.stack([term.value * term.weight for term in terms.values()]).sum()
+        total.backward()
+        optimizer.step(total.detach(), 1e-5)
+
+    return step
+
+
+KERNELS = {"task": (125, 90), "triple": (200, 90), "TinyBERT": (73, 143)}
+"""Loss → launches of a step beside those of the teacher's layers, and for each layer of the student; counted on the
+simulated device (tests/simcuda)."""
+MAP_KERNELS = 11
+"""Launches for each sequence and matched pair of layers where attention scores are compared."""
+
+
+def count_kernels(loss: str, sizes: Sizes, rows: int) -> int:
+    """Launches of a training step on rows of one length."""
+    rest, each = KERNELS[loss]
+    found = rest + roofline.LAYER_KERNELS * sizes.teacher + each * sizes.student
+    return found + (MAP_KERNELS * rows * sizes.student if loss == "TinyBERT" else 0)
+
+
+def predict_step(loss: str, sizes: Sizes, rows: int, length: int, ceilings: roofline.Ceilings) -> roofline.Prediction:
+    """Of one training step of `rows` sequences."""
+    tokens = rows * length
+    work = roofline.count_training(
+        sizes.shape(sizes.teacher), sizes.shape(sizes.student), tokens, length,
+        masked=tokens // MASKED if loss == "triple" else 0, on_words=loss == "triple", maps=loss == "TinyBERT",
+        kernels=count_kernels(loss, sizes, rows),
+    )  # fmt: skip
+    return roofline.predict(work, ceilings)
+
+
+def _measure_step(
+    loss: str, rows: int, length: int, name: str, sizes: Sizes, ceilings: roofline.Ceilings
+) -> list[Figure]:
+    predicted = predict_step(loss, sizes, rows, length, ceilings)
+    figure = Figure("training", name, "compress", rows * length, predicted.ms)
+    with precision.allow_tf32("bf16", torch.device("cuda")):
+        return _measure([figure], lambda: {"compress": build_step(loss, sizes, build_batches(
+            sizes, rows, length, masked=loss != "task"))}, predicted, sizes, ceilings)  # fmt: skip
+
+
+# --- inference ----------------------------------------------------------------------------------------------------
+
+OTHERS = {"onnxruntime CUDA": "onnxruntime", "TensorRT": "tensorrt"}
+"""Runtime → the package that it needs. `compress` runs neither on a GPU."""
+
+
+def _measure_inference(rows: int, length: int, name: str, sizes: Sizes, ceilings: roofline.Ceilings) -> list[Figure]:
+    batches = build_batches(sizes, rows, length)
+    tokens = batches[0].tokens
+    predicted = roofline.predict(roofline.count_forward(sizes.shape(sizes.teacher), tokens, tokens / rows), ceilings)
+    model = build_model(sizes, sizes.teacher, HeadConfig("classification", labels=2)).eval()
+    on_device = [batch.to("cuda") for batch in batches]
+    found: list[Figure] = []
+    for way, build in {
+        "Hugging Face SDPA": lambda: _hugging_face(sizes, batches),
+        "compress": lambda: _ours(prepare(model, "bf16"), on_device),
+        "compress, compiled": lambda: _ours(prepare_compiled(model, "bf16"), on_device),
+        "compress, CUDA graph": lambda: _captured(_ours(prepare(model, "bf16"), on_device)),
+    }.items():
+        figure = Figure("inference", name, way, tokens, predicted.ms if way.startswith("compress") else None)
+        found += _measure([figure], lambda b=build, w=way: {w: b()}, predicted, sizes, ceilings)
+    for way, package in OTHERS.items():
+        there = importlib.util.find_spec(package) is not None
+        why = "not supported on a GPU yet" if there else "not installed"
+        found.append(Figure("inference", name, way, tokens, why=why))
+    return found
+
+
+def _ours(ready: Any, batches: Sequence[Batch]) -> gpu.Call:
+    needs = Needs(logits=True)
+    return lambda number: ready(batches[number % SETS], needs)
+
+
+def _captured(call: gpu.Call) -> gpu.Call:
+    """One batch, captured: what a server of fixed shapes replays. Raises RuntimeError where the capture fails."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call(0)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call(0)
+    return lambda number: graph.replay()
+
+
+def _hugging_face(sizes: Sizes, batches: Sequence[Batch]) -> gpu.Call:
+    """A classifier of transformers with SDPA in bf16, rows padded to the longest."""
+    import transformers
+
+    config = transformers.BertConfig(
+        vocab_size=sizes.vocabulary, hidden_size=sizes.hidden, num_hidden_layers=sizes.teacher,
+        num_attention_heads=sizes.heads, intermediate_size=4 * sizes.hidden, max_position_embeddings=sizes.positions,
+    )  # fmt: skip
+    config._attn_implementation = "sdpa"
+    model = cast(Any, transformers.BertForSequenceClassification(config)).eval().bfloat16().to("cuda")
+    padded = []
+    for batch in batches:
+        ids = torch.nn.utils.rnn.pad_sequence(
+            list(batch.input_ids.split(batch.cu_seqlens.diff().tolist())), batch_first=True
+        )
+        seen = torch.arange(ids.shape[1])[None] < batch.cu_seqlens.diff()[:, None]
+        padded.append((ids.to("cuda"), seen.long().to("cuda")))
+
+    def call(number: int) -> None:
+        ids, mask = padded[number % SETS]
+        with torch.inference_mode():
+            model(ids, attention_mask=mask)
+
+    return call
+
+
+# --- both ---------------------------------------------------------------------------------------------------------
+
+
+def _measure(
+    figures: list[Figure],
+    build: Callable[[], Mapping[str, gpu.Call]],
+    predicted: roofline.Prediction,
+    sizes: Sizes,
+    ceilings: roofline.Ceilings,
+) -> list[Figure]:
+    """Fill in the figures, each of one of the ways that `build` gives; of what cannot be built or run, the reason."""
+    try:
+        torch.cuda.reset_peak_memory_stats()
+        calls = build()
+        times = gpu.time_in_turns(calls, sizes.rounds)
+        for figure in figures:
+            call, found = calls[figure.way], times[figure.way]
+            figure.device_ms, figure.host_ms, figure.spread = found.device, found.host, found.spread
+            figure.tokens_per_second = 1e3 * figure.tokens / max(found.device, found.host)
+            figure.mfu = predicted.flops / ceilings.flops / (max(found.device, found.host) / 1e3)
+            figure.waits = gpu.count_waits(call)
+            figure.peak_mb = torch.cuda.max_memory_allocated() / 1e6
+            counters = find_counters("cuda").found
+            figure.joules = measure_energy(
+                lambda c=call: (c(0), torch.cuda.synchronize()), counters, seconds=sizes.energy_seconds
+            )
+    except Exception as error:  # a runtime that fails leaves the others their figures
+        why = "out of memory" if is_out_of_memory(error) else printable(str(error).partition("\n")[0], 80)
+        for figure in figures:
+            figure.why = why or type(error).__name__
+    finally:
+        torch.cuda.empty_cache()
+    return figures

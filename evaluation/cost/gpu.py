@@ -1,0 +1,111 @@
+"""Times, waits and state of a CUDA device: what wall time and the processor's share cannot show of a GPU."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from evaluation.cost.roofline import Ceilings
+
+Call = Callable[[int], Any]
+"""Takes the number of the round, so that each may have other data."""
+ROUNDS = 4
+"""Turns of all calls: clocks and neighbours are then the same for all."""
+
+
+@dataclass(frozen=True)
+class GpuTime:
+    """Medians in ms. device: by events, from the first kernel to the end of the last.  host: until the call returned.
+    spread: of the turns' medians, over their median."""
+
+    device: float
+    host: float
+    spread: float
+
+
+def time_in_turns(calls: Mapping[str, Call], rounds: int, *, warmup: int = 3) -> dict[str, GpuTime]:
+    """Time each call `rounds` times in all, in `ROUNDS` turns; a synchronization comes before each."""
+    for call in calls.values():
+        for number in range(warmup):
+            call(number)
+    torch.cuda.synchronize()
+    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            found = [_time(call, number) for number in range(max(1, rounds // ROUNDS))]
+            turns[name].append((statistics.median(d for d, _ in found), statistics.median(h for _, h in found)))
+    return {name: _summarize(found) for name, found in turns.items()}
+
+
+def _time(call: Call, number: int) -> tuple[float, float]:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    started = time.perf_counter()
+    call(number)
+    host = 1e3 * (time.perf_counter() - started)
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end), host
+
+
+def _summarize(found: Sequence[tuple[float, float]]) -> GpuTime:
+    device = [d for d, _ in found]
+    middle = statistics.median(device)
+    spread = (max(device) - min(device)) / middle if middle else 0.0
+    return GpuTime(middle, statistics.median(h for _, h in found), spread)
+
+
+def count_waits(call: Call) -> int:
+    """How often the host waits for the device in one call."""
+    torch.cuda.synchronize()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            call(0)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing CUDA operation" in str(one.message) for one in seen)
+
+
+def measure_ceilings(size: int, elements: int, device: str = "cuda") -> Ceilings:
+    """Of this device: a product of (size, size) matrices, a copy of so many bf16 numbers, and 100 launches in a row."""
+    a, b = (torch.ones(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    x, y = (torch.zeros(elements, device=device, dtype=torch.bfloat16) for _ in range(2))
+    one = torch.zeros(1, device=device)
+
+    def launch(number: int) -> None:
+        for _ in range(100):
+            one.add_(1)
+
+    found = time_in_turns({"product": lambda _: a @ b, "copy": lambda _: y.copy_(x), "launch": launch}, 12)
+    return Ceilings(
+        flops=2.0 * size**3 / (found["product"].device / 1e3),
+        bytes=4.0 * elements / (found["copy"].device / 1e3),
+        launch=found["launch"].host / 1e3 / 100,
+    )
+
+
+def read_state(device: str = "cuda") -> dict[str, float]:
+    """SM clock (MHz), power (W) and number of processes that compute; empty without nvidia-ml-py."""
+    try:
+        import pynvml  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return {}
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+        return {
+            "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+            "power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+            "processes": len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)),
+        }
+    except (pynvml.NVMLError, AttributeError):
+        return {}

@@ -1,0 +1,72 @@
+"""`compress benchmark --suite gpu` on the simulated device, at toy size: prints its JSON.
+
+Arguments: the file for it; "launches": print launches of steps, counted and predicted, instead.
+
+The times are those of a CPU, and mean nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import device  # first: it loads the shim before torch
+import torch
+
+from compress.commands.gpu_suite import (
+    LOSSES,
+    Sizes,
+    benchmark_gpu,
+    build_batches,
+    build_model,
+    build_step,
+    count_kernels,
+)
+from compress.contracts import Needs, RunOptions
+from compress.encoder.config.encoder import HeadConfig
+from compress.encoder.infer.prepare import prepare
+from evaluation.cost.roofline import count_forward
+
+TOY = Sizes(
+    teacher=4, student=2, hidden=32, heads=4, vocabulary=64, positions=32, lookups=((1, 8), (3, 0)),
+    steps=((4, 6),), matrix=16, copied=64, rounds=4, energy_seconds=0.0,
+)  # fmt: skip
+
+
+def count(loss: str, sizes: Sizes, rows: int, record: device.Record) -> dict[str, float]:
+    """Launches of a steady step, and how many are predicted."""
+    step = build_step(loss, sizes, build_batches(sizes, rows, 6, masked=loss != "task"))
+    step(0)
+    record.clear()
+    step(1)
+    return {"kernels": record.totals()["kernels"], "predicted": count_kernels(loss, sizes, rows)}
+
+
+def count_all(record: device.Record) -> dict[str, dict[str, float]]:
+    """Of steps and passes of few and of many layers."""
+    deep = replace(TOY, teacher=12, student=6)
+    found = {
+        f"{loss}, {sizes.teacher} and {sizes.student} layers, {rows} rows": count(loss, sizes, rows, record)
+        for loss in LOSSES
+        for sizes, rows in ((TOY, 4), (deep, 4), (deep, 8))
+    }
+    for sizes in (TOY, deep):
+        ready = prepare(build_model(sizes, sizes.teacher, HeadConfig("classification", labels=2)), "bf16")
+        batch = build_batches(sizes, 4, 6)[0].to("cuda")
+        record.clear()
+        ready(batch, Needs(logits=True))
+        predicted = count_forward(sizes.shape(sizes.teacher), batch.tokens, 6).kernels
+        found[f"inference, {sizes.teacher} layers"] = {"kernels": record.totals()["kernels"], "predicted": predicted}
+    return found
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    with device.simulate() as recorded:
+        if sys.argv[1] == "launches":
+            printed = count_all(recorded)
+        else:
+            printed = benchmark_gpu(RunOptions(device="cuda", quiet=True), Path(sys.argv[1]), TOY).as_json()
+    print(json.dumps(printed))
