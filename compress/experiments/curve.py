@@ -19,7 +19,7 @@ from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
 from compress.run.folder import RUNS
-from compress.run.jobs import Job, JobSet, run_jobs
+from compress.run.jobs import Job, JobSet, check_jobs, run_jobs
 from compress.run.results import TRAINED_ROWS
 from compress.stages.shared.stage import TAUGHT
 from compress.storage import atomic
@@ -96,6 +96,14 @@ def run_curve(
         for labelled, unlabelled in plan:
             console.result(f"would run {name_cell(labelled, unlabelled)}")
         return
+    jobs = []
+    for number, (labelled, unlabelled) in enumerate(plan, 1):
+        name = name_cell(labelled, unlabelled)
+        first = all(before != labelled for before, _ in plan[: number - 1])
+        cut = loaded.and_then(*list_overrides(stages, stages[-1], labelled, unlabelled, control=first)).recipe
+        jobs.append(Job(name, cut, base / name, f"{name}, {number} of {len(plan)}"))
+    shared = JobSet(base, options, verb, given, None, options.resume)
+    check_jobs(jobs, shared)
     cells: list[Cell] = []
     method = recipe.method or recipe.stages[-1].kind
     with open_requested_run(
@@ -103,15 +111,8 @@ def run_curve(
         warn=console.warn,
     ) as log:  # fmt: skip
         log.params({"method": method, "recipe": recipe.name})
-        jobs = []
-        for number, (labelled, unlabelled) in enumerate(plan, 1):
-            name = name_cell(labelled, unlabelled)
-            first = all(before != labelled for before, _ in plan[: number - 1])
-            said = list_overrides(stages, stages[-1], labelled, unlabelled, control=first)
-            cut = loaded.and_then(*said).recipe
-            jobs.append(Job(name, cut, base / name, f"{name}, {number} of {len(plan)}"))
-        shared = JobSet(base, options, verb, given, log.parent, options.resume)
-        for (labelled, _), outcome in zip(plan, run_jobs(jobs, shared, console), strict=True):
+        outcomes = run_jobs(jobs, shared.below(log.parent), console)
+        for (labelled, _), outcome in zip(plan, outcomes, strict=True):
             student = outcome.find("student")
             if student is None:
                 raise UserError("this recipe measures nothing to compare", where=WHERE)

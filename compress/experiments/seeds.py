@@ -15,7 +15,7 @@ from compress.recipe import LoadedRecipe, Recipe
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
 from compress.run.folder import RUNS
-from compress.run.jobs import Job, JobSet, run_jobs
+from compress.run.jobs import Job, JobSet, check_jobs, run_jobs
 from compress.tracking import open_requested_run
 from evaluation.quality.intervals import mean_interval
 from evaluation.quality.runs import smallest_detectable_gain
@@ -40,14 +40,15 @@ def run_seeds(
     if options.dry_run:
         Run(with_seed(loaded, seeds[0], count), options, console, verb, given).go()
         return
-    method = recipe.method or recipe.stages[-1].kind
+    method, jobs = recipe.method or recipe.stages[-1].kind, list_jobs(loaded, base, count)
+    shared = JobSet(base, options, verb, given, None, options.resume)
+    check_jobs(jobs, shared)
     with open_requested_run(
         base / "summary", options, name=f"{base.name}, {count} seeds", method=method, role="summary",
         warn=console.warn,
     ) as log:  # fmt: skip
         log.params({"method": method, "seeds": ", ".join(map(str, seeds))})
-        shared = JobSet(base, options, verb, given, log.parent, options.resume)
-        outcomes = run_jobs(list_jobs(loaded, base, count), shared, console)
+        outcomes = run_jobs(jobs, shared.below(log.parent), console)
         if not outcomes[0].measured:
             raise UserError("this recipe measures nothing to compare over seeds", where="--seeds")
         summary = Summary(seeds, [outcome.measured for outcome in outcomes])

@@ -22,7 +22,7 @@ from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import input_folder
 from compress.run.folder import RUNS
-from compress.run.jobs import Job, JobSet, run_jobs
+from compress.run.jobs import Job, JobSet, check_jobs, run_jobs
 from compress.storage import atomic
 from compress.tracking import open_requested_run
 from compress.tracking.names import slug
@@ -126,7 +126,8 @@ def run_sweep(
         for job in jobs:
             console.result(f"would run {job.name}")
         return
-    method = recipe.method or recipe.stages[-1].kind
+    method, shared = recipe.method or recipe.stages[-1].kind, JobSet(base, options, verb, given, None, options.resume)
+    check_jobs(jobs, shared)
     with open_requested_run(
         base / "summary", options, name=f"{base.name}, {len(jobs)} runs", method=method, role="summary",
         warn=console.warn,
@@ -136,7 +137,7 @@ def run_sweep(
         )
         if seeds is not None:
             log.params({"seeds": ", ".join(map(str, list_seeds(recipe.seed, seeds)))})
-        outcomes = run_jobs(jobs, JobSet(base, options, verb, given, log.parent, options.resume), console)
+        outcomes = run_jobs(jobs, shared.below(log.parent), console)
         if not all(outcome.measured for outcome in outcomes):
             raise UserError("this recipe measures nothing to compare", where="sweep")
         found = _join(points, [_result(outcome.measured) for outcome in outcomes])

@@ -136,53 +136,6 @@ def test_ray_makes_the_same_models(taught: Path, compress: Cli, monkeypatch: pyt
     assert "Ray: 1 node, 1 CPUs for each run" in done.stderr
 
 
-NODES = """
-import sys
-from ray.cluster_utils import Cluster
-how = {"object_store_memory": 100_000_000, "include_dashboard": False}
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **how})
-nodes = [cluster.add_node(num_cpus=1, object_store_memory=100_000_000) for _ in range(2)]
-print(cluster.address, flush=True)
-sys.stdin.readline()
-cluster.remove_node(nodes[0], allow_graceful=False)
-print("lost", flush=True)
-sys.stdin.readline()
-cluster.shutdown()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
-def test_a_run_whose_node_is_lost_goes_on_elsewhere(
-    taught: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three nodes on this machine, of which one without CPUs; one of the others is lost in the middle of a run."""
-    more = ("--set", "stages.0.training.steps=300", "--set", "stages.0.training.checkpoint_every=20")
-    alone = compress(*SEEDS, *more, "--output", "runs/alone")
-    assert alone.code == 0, alone.err
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    cluster = subprocess.Popen(
-        [sys.executable, "-c", NODES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    )
-    assert cluster.stdin is not None
-    assert cluster.stdout is not None
-    try:
-        monkeypatch.setenv("RAY_ADDRESS", next(line.strip() for line in cluster.stdout if line.startswith("127.")))
-        words = [*SEEDS, *more, "--on", "ray", "--output", "runs/ray"]
-        process = subprocess.Popen([sys.executable, "-m", "compress", *words], stderr=subprocess.PIPE, text=True)
-        logs = [taught / f"runs/ray/seed-{seed}/job.log" for seed in (0, 1)]
-        while process.poll() is None and not all(p.exists() and "0-distill 1" in p.read_text() for p in logs):
-            time.sleep(0.1)
-        cluster.stdin.write("now\n")
-        _, err = process.communicate()
-        assert process.returncode == 0, err
-        assert weights(taught / "runs/ray") == weights(taught / "runs/alone")
-        assert any("resum" in log.read_text() for log in logs), "from a checkpoint"
-    finally:
-        cluster.communicate("\n")
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -197,6 +150,7 @@ def test_a_run_whose_node_is_lost_goes_on_elsewhere(
         (("--sweep", "seed=1,2", "--seeds", "2"), "--seeds: the sweep has values of seed"),
         (("--sweep", "stages.0.training.batch_rows=8,none"), "batch_rows"),
         (("--sweep", "stages.0.nothing=1,2"), "nothing"),
+        (("--seeds", "2", "--label-column", "mood"), "mood"),
     ],
 )
 def test_what_does_not_fit_is_one_line(words: tuple[str, ...], said: str, taught: Path, compress: Cli) -> None:

@@ -7,10 +7,19 @@ from typing import Any
 
 import pytest
 
-from compress.contracts import RunOptions
+from compress.contracts import Override, RunOptions
 from compress.errors import ExitCode, UserError
-from compress.run.jobs import on_ray
-from compress.run.jobs.on_ray import check_answer, check_store, describe_here, import_ray, make_probe, share_cluster
+from compress.recipe import LoadedRecipe
+from compress.run.jobs import Job, JobSet, on_ray
+from compress.run.jobs.on_ray import (
+    check_answer,
+    check_store,
+    describe_here,
+    import_ray,
+    list_paths,
+    make_probe,
+    share_cluster,
+)
 
 HERE: dict[str, str | None] = {"Python": "3.11", "compress-bert": "0.1.0", "torch": "2.13.0"}
 
@@ -45,13 +54,26 @@ def test_versions_of_workers(versions: dict[str, Any], said: str | None) -> None
 
 def test_a_machine_sees_the_folders_or_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "marker").touch()
+    (tmp_path / ".probe-1").touch()
     probe = make_probe()
-    assert probe(str(tmp_path), "marker", [], on_ray.PACKAGES) == {"versions": describe_here(), "missing": []}
-    answer = probe(str(tmp_path), "marker", ["out/model"], on_ray.PACKAGES)
-    with pytest.raises(UserError, match="node far does not see out"):
-        check_answer("far", answer, describe_here())
+    assert probe(str(tmp_path), ".probe-1", [], on_ray.PACKAGES) == {"versions": describe_here(), "missing": []}
+    for marker, read, missing in ((".probe-1", ["out/model"], "out/model"), ("out/.probe-2", [], "out")):
+        answer = probe(str(tmp_path), marker, read, on_ray.PACKAGES)
+        with pytest.raises(UserError, match=f"node far does not see {missing};"):
+            check_answer("far", answer, describe_here())
     assert probe(str(tmp_path / "none"), "marker", [], ())["missing"] == [str(tmp_path / "none")]
+
+
+def test_what_runs_read_is_looked_for_where_it_is_a_file_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "general", "model"):
+        (tmp_path / name).mkdir()
+    told = [Override("data.source", "data", "x"), Override("teacher", "model", "x")]
+    recipe = LoadedRecipe.read("distilbert-task", told).recipe
+    shared = JobSet(tmp_path, RunOptions(), None, {"general_teacher": Path("general")}, None, False)
+    assert list_paths([Job("a", recipe, tmp_path / "a", "a")], shared) == ["data", "general", "model"]
+    (tmp_path / "data").rmdir()
+    assert list_paths([Job("a", recipe, tmp_path / "a", "a")], shared) == ["general", "model"], "a name of something"
 
 
 def nodes(*addresses: str) -> list[dict[str, str]]:

@@ -5,6 +5,6 @@ A command makes a list of jobs and gets their outcomes (`run_jobs`); it never kn
 
 from compress.run.jobs.job import Job, JobSet
 from compress.run.jobs.outcome import Outcome
-from compress.run.jobs.runner import run_jobs
+from compress.run.jobs.runner import check_jobs, require_executor, run_jobs
 
-__all__ = ["Job", "JobSet", "Outcome", "run_jobs"]
+__all__ = ["Job", "JobSet", "Outcome", "check_jobs", "require_executor", "run_jobs"]

@@ -56,6 +56,10 @@ class JobSet:
     parent: Parent | None
     resume: bool
 
+    def below(self, parent: Parent) -> JobSet:
+        """The same with a tracked run above theirs."""
+        return dataclasses.replace(self, parent=parent)
+
     def options_of(self, job: Job) -> RunOptions:
         """The options of one job's run."""
         resume = self.resume and job.folder.exists()

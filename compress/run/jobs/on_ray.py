@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
@@ -33,8 +33,12 @@ from compress.tracking.names import hide_address, redact, redact_address
 
 ADDRESS = "RAY_ADDRESS"
 PACKAGES = ("compress-bert", "torch")
+VARIABLES = ("COMPRESS_", "HF_", "MLFLOW_")
+"""Begin the names of the variables of this process that runs elsewhere get too."""
 RETRIES = 3
 """How often a task is started again whose machine was lost."""
+MARKER = ".probe-"
+"""Begins the name of the file by which a node shows that it sees the output folder."""
 STALE_SECONDS = 180.0
 """How long a task waits for a run folder whose holder may be lost: longer than a heartbeat counts (`storage.lock`)."""
 _POLL_SECONDS = 0.2
@@ -94,7 +98,7 @@ class RayCluster:
         try:
             if not self.local:
                 check_store(shared.options, nodes)
-                check_nodes(self.ray, nodes, shared)
+                check_nodes(self.ray, nodes, shared, list_paths(todo, shared))
             console.note(f"Ray: {len(nodes)} node{'' if len(nodes) == 1 else 's'}, {self.threads} CPUs for each run")
             yield from self._run(todo, shared, console, stop)
         finally:
@@ -130,7 +134,10 @@ class RayCluster:
     def _pack(self, job: Job, shared: JobSet) -> dict[str, Any]:
         packed = pack(job, shared)
         packed["options"]["tracking_uri"] = resolve_store(shared.options.tracking_uri).uri
-        return {"packed": packed, "folder": str(Path.cwd()), "log": str(job.log), "threads": self.threads}
+        own = {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)}
+        return {
+            "packed": packed, "folder": str(Path.cwd()), "log": str(job.log), "threads": self.threads, "environ": own,
+        }  # fmt: skip
 
     def _explain(self, one: Any, job: Job, asked: bool) -> UserError | Stopped | None:
         try:
@@ -196,22 +203,32 @@ def _own_address(nodes: Sequence[Mapping[str, Any]]) -> str:
     return next((node["NodeManagerAddress"] for node in nodes if node["NodeManagerHostname"] == host), host)
 
 
-def check_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], shared: JobSet) -> None:
+def list_paths(jobs: Iterable[Job], shared: JobSet) -> list[str]:
+    """The local files and folders that the runs read, as far as their recipes and flags name them."""
+    named = {str(path) for path in shared.inputs.values()}
+    for recipe in (job.recipe for job in jobs):
+        data, corpus = recipe.data, recipe.corpus
+        named |= {str(name) for name in (recipe.model, *(row.model for row in recipe.taught_by)) if name}
+        named |= {corpus.source} if corpus is not None else set()
+        named |= {name for name in (data.source, data.unlabelled, data.pool) if name} if data is not None else set()
+    return sorted(name for name in named if Path(name).exists())
+
+
+def check_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], shared: JobSet, read: Sequence[str]) -> None:
     """Raise UserError, naming the machine, where a worker could not make a run: another version of Python, compress or
-    torch, another working folder, or an output folder that is not shared."""
+    torch, another working folder, an output folder that is not shared, or something to `read` that is not there."""
     from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
         NodeAffinitySchedulingStrategy as Affinity,
     )
 
     base = atomic.make_folder(shared.base)
-    marker = base / f".probe-{os.getpid()}"
+    marker = base / f"{MARKER}{os.getpid()}"
     atomic.write_text(marker, "")
-    read = [str(path) for path in shared.inputs.values()]
     try:
         probe = ray.remote(num_cpus=0, max_retries=0)(make_probe())
         asked = {
             node["NodeManagerHostname"]: probe.options(scheduling_strategy=Affinity(node["NodeID"], soft=False)).remote(
-                str(Path.cwd()), str(marker), read, PACKAGES
+                str(Path.cwd()), str(marker), list(read), PACKAGES
             )
             for node in nodes
         }
@@ -264,9 +281,11 @@ def check_answer(host: str, answer: Mapping[str, Any], here: Mapping[str, str | 
                 do="install the same versions on all nodes", code=ExitCode.ENVIRONMENT,
             )  # fmt: skip
     if answer["missing"]:
+        path = Path(answer["missing"][0])
         raise UserError(
-            f"node {host} does not see {Path(answer['missing'][0]).parent}", where="--on",
-            do="use a folder that all nodes share for the working folder and --output", code=ExitCode.ENVIRONMENT,
+            f"node {host} does not see {path.parent if path.name.startswith(MARKER) else path}", where="--on",
+            do="use a folder that all nodes share for the working folder, --output and what the runs read",
+            code=ExitCode.ENVIRONMENT,
         )  # fmt: skip
 
 
@@ -280,7 +299,7 @@ def run_task(given: Mapping[str, Any]) -> int:
     folder = Path(packed["job"]["folder"])
     wait_for_folder(folder)
     packed["shared"] = {**packed["shared"], "resume": True}  # a task that is tried again finds the run that it began
-    process = start(packed, log, threads=given["threads"])
+    process = start(packed, log, threads=given["threads"], environ=given["environ"])
     try:
         while process.poll() is None:
             time.sleep(_POLL_SECONDS)

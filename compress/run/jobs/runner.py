@@ -34,15 +34,40 @@ def run_jobs(jobs: Sequence[Job], shared: JobSet, console: Console) -> list[Outc
     signal.
     """
     with StopFlag() as stop, resumable(shared.base):
-        todo = _list_missing(jobs, shared, console)
-        executor = choose_executor(shared.options, len(todo), console)
-        if executor.elsewhere:
-            _make_teachers(todo, shared, console)
-        if todo and _run(deque(todo), executor, shared, console, stop) < len(todo):
-            raise Stopped(f"stopped by {stop.requested}")
+        todo = _list_missing(jobs, shared)
+        missing = {job.name for job in todo}
+        for job in jobs:
+            if job.name not in missing:
+                console.note(f"{job.name}: already done")
+        if todo:
+            executor = choose_executor(shared.options, len(todo), console)
+            if executor.elsewhere:
+                _make_teachers(todo, shared, console)
+            if _run(deque(todo), executor, shared, console, stop) < len(todo):
+                raise Stopped(f"stopped by {stop.requested}")
         if 0 < len(todo) < len(jobs):
             _require_same_input(jobs)
         return [Outcome.load(job.folder) for job in jobs]
+
+
+def check_jobs(jobs: Sequence[Job], shared: JobSet) -> None:
+    """Raise UserError for a folder that cannot be used, or wrong data, before anything is written.
+
+    The data is that of the first run; a pool is left out, whose passages take long to choose.
+    """
+    require_executor(shared.options)
+    missing = _list_missing(jobs, shared)
+    first = next((job for job in missing if job.recipe.data is None or job.recipe.data.pool is None), None)
+    if first is not None:
+        shared.make_run(first, Console(quiet=True)).sources.open()
+
+
+def require_executor(options: RunOptions) -> None:
+    """Raise UserError for a cluster whose library is not installed."""
+    if options.on is not None:
+        from compress.run.jobs.on_ray import import_ray
+
+        import_ray()
 
 
 def choose_executor(options: RunOptions, jobs: int, console: Console) -> Executor:
@@ -80,12 +105,11 @@ def _list_gpus() -> list[str]:
     return found if len(found) > 1 else []
 
 
-def _list_missing(jobs: Sequence[Job], shared: JobSet, console: Console) -> list[Job]:
+def _list_missing(jobs: Sequence[Job], shared: JobSet) -> list[Job]:
     """The jobs that are not done. Raises UserError for a folder that another run has, or that may not be continued."""
     missing = []
     for job in jobs:
         if shared.resume and shared.is_done(job):
-            console.note(f"{job.name}: already done")
             continue
         claim(shared.request(job), shared.options_of(job))
         missing.append(job)
