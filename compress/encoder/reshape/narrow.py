@@ -129,6 +129,7 @@ def _table_basis(model: Model, config: EncoderConfig, how: Narrowing, stream: Ba
     if source.project_first:  # no norm over the tables' channels
         table = copy_plain(source.word.weight)
         return how.basis(old, new, table.T @ table)
+    assert source.norm is not None, "a static model has no channels to remove"
     known = None if how.statistics is None else how.statistics.outputs[source.norm][:-1, :-1]
     return how.basis(old, new, known, copy_plain(source.norm.weight)[None])
 
@@ -153,6 +154,7 @@ def _at(prefix: str, parts: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _embeddings(model: Model, config: EncoderConfig, how: Narrowing, stream: Basis, tables: Basis) -> dict[str, Tensor]:
     source = model.encoder.embeddings
+    assert source.norm is not None, "a static model has no channels to remove"
     state = {"word.weight": tables.read(copy_plain(source.word.weight))}
     for name in ("position", "segment"):
         table = getattr(source, name)
