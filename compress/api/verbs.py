@@ -314,6 +314,50 @@ def sparsify(
     return _run("sparsify", told, (model,), recipe, data, output, training, set, quiet)
 
 
+def make_static(
+    model: ModelLike,
+    data: Data,
+    *,
+    dimensions: int | None = None,
+    sif: float | None = None,
+    recover: bool = True,
+    output: Folder | None = None,
+    recipe: Folder = "embed-static",
+    training: Settings | None = None,
+    set: Settings | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> RunResult:
+    """One vector for each token in place of an embedding model, then distillation: `compress make-static`.
+
+    dimensions: of the vectors; None: 256.  sif: a of the weight a / (a + p) of a token with share p of the texts.
+    """
+    told = {**options, "dimensions": dimensions, "sif": sif, "recover": recover}
+    return _run("make_static", told, (model,), recipe, data, output, training, set, quiet)
+
+
+def reduce_dimensions(
+    model: ModelLike,
+    data: Data,
+    *,
+    dimensions: int | None = None,
+    rows: int | None = None,
+    recover: bool = True,
+    output: Folder | None = None,
+    recipe: Folder = "embed-matryoshka",
+    training: Settings | None = None,
+    set: Settings | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> RunResult:
+    """Vectors turned to their principal directions, then Matryoshka distillation: `compress reduce-dimensions`.
+
+    dimensions: how many stay; None: all, ordered.  rows: most texts that the directions are fitted on.
+    """
+    told = {**options, "dimensions": dimensions, "rows": rows, "recover": recover}
+    return _run("reduce_dimensions", told, (model,), recipe, data, output, training, set, quiet)
+
+
 def quantize(
     model: ModelLike,
     data: Data,

@@ -85,6 +85,8 @@ MAIN: Mapping[str, tuple[str, ...]] = {
     "share": ("--data", "--groups", "--pattern", "--init", "--embedding-size", "--residual-rank", *_RECOVERY),
     "factorize": ("--data", "--keep", "--max-mb", "--method", "--allocation", *_RECOVERY),
     "sparsify": ("--data", "--sparsity", "--method", *_RECOVERY),
+    "make-static": ("--data", "--unlabelled", "--dimensions", "--sif", "--teacher-cache", *_RECOVERY),
+    "reduce-dimensions": ("--data", "--dimensions", "--rows", *_RECOVERY),
     "run": (
         "--model", "--teacher", "--data", "--until", "--from", "--epochs", "--learning-rate", "--batch-size", "--set",
         "--output", "--resume", "--dry-run",

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("model", type=TeacherName(), required=False)
-@shared("recipe", "data", "unlabelled", "training_compute", "output", "push", "store", "experiment")
+@shared(
+    "recipe", "data", "unlabelled", "training_compute", "deterministic", "output", "several", "push", "store",
+    "experiment",
+)  # fmt: skip
 @stage_flags(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Make a static model from the embedding model MODEL: one vector for each token, no attention.

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("model", type=TeacherName(), required=False)
-@shared("recipe", "data", "unlabelled", "training_compute", "output", "push", "store", "experiment")
+@shared(
+    "recipe", "data", "unlabelled", "training_compute", "deterministic", "output", "several", "push", "store",
+    "experiment",
+)  # fmt: skip
 @stage_flags(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Give the embedding model MODEL vectors of fewer dimensions, or dimensions in order of their weight.
