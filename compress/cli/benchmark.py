@@ -70,7 +70,7 @@ def command(
         benchmark_gpu(options, suite_output)
         return
     if not models:
-        raise UserError("no models to time", where="MODELS", do="name a model folder, or use --suite gpu")
+        raise click.UsageError("missing argument 'MODELS...'")
     if _is_given("suite_output"):
         raise UserError("has no effect without --suite", where="--suite-output", do="add --suite gpu")
     from compress.commands.benchmark import benchmark

@@ -17,8 +17,6 @@ from compress.data.reading.files import SUFFIXES
 from compress.data.reading.pipe import lines_as_they_come
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean, printable
-from compress.modelfolder.cross_encoder import RERANKING
-from compress.modelfolder.folder import inspect
 from compress.modelfolder.resolve import resolve
 from compress.predict.embedder import Embedder
 from compress.predict.fastest import fastest, get_requested_runtime, short_rows
@@ -91,13 +89,7 @@ def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: Ru
         raise UserError("embeddings are only computed with torch", where=f"--runtime {options.runtime}", do="remove it")
     given = _given(texts, (), (), (), file)
     source = iter(given) if file is None else _read_texts(file)
-    folder = resolve(model)
-    if inspect(folder).meta.task == RERANKING:
-        raise UserError(
-            "the model is a reranker: it scores pairs and gives no vectors", where=str(folder),
-            do='remove --embeddings, and give a query and --pair "a document"',
-        )  # fmt: skip
-    embedder = Embedder(folder, device=options.device, precision=options.precision)
+    embedder = Embedder(resolve(model), device=options.device, precision=options.precision)
 
     def embed(chunk: Sequence[PredictionInput], told: Callable[[int], None]) -> None:
         for one, vector in zip(chunk, embedder([one.text for one in chunk], told), strict=True):

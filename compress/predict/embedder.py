@@ -15,6 +15,8 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokenizer_files import lowercased
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.layout import PackedLayout
+from compress.errors import UserError
+from compress.modelfolder.cross_encoder import RERANKING
 from compress.modelfolder.folder import load_model
 from compress.modelfolder.sentence_pooling import READS, Dense, SentenceParts, read_parts
 from compress.predict.predictor import MAX_TOKENS
@@ -28,11 +30,17 @@ class Embedder:
 
     A folder that says nothing means the mean of all tokens. Its default prompt comes before each text, and its
     `do_lower_case` lower-cases them. Heads are left behind. precision: as of `Predictor`.
+    Raises UserError for a reranker.
     """
 
     def __init__(self, folder: Path, *, device: str = "cpu", precision: Precision = "auto") -> None:
         self.folder, self.device = Path(folder), device
         loaded = load_model(self.folder, keep=(), device=device)
+        if loaded.meta.task == RERANKING:
+            raise UserError(
+                "the model is a reranker: it scores pairs and gives no vectors", where=str(self.folder),
+                do='remove --embeddings, and give a query and --pair "a document"',
+            )  # fmt: skip
         self.config = loaded.config
         self.parts: SentenceParts = read_parts(self.folder, self.config.hidden)
         files = loaded.tokenizer_files

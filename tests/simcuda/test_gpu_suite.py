@@ -58,7 +58,7 @@ def test_a_step_is_bound_by_launches_or_by_the_device() -> None:
         (["--suite", "gpu", "--device", "cpu"], "--suite gpu: the suite measures a GPU", ExitCode.ENVIRONMENT),
         ([".", "--suite", "gpu"], ".: the suite measures fixed shapes, not models; remove", ExitCode.INPUT),
         (["--suite", "gpu", "--batch", "2"], "--batch: has no effect with --suite; remove --batch", ExitCode.INPUT),
-        ([], "MODELS: no models to time; name a model folder, or use --suite gpu", ExitCode.INPUT),
+        ([], "missing argument 'MODELS...'", ExitCode.INPUT),
         ([".", "--suite-output", "a.json"], "--suite-output: has no effect without --suite", ExitCode.INPUT),
     ],
 )
