@@ -250,7 +250,8 @@ def test_every_class_of_transformers_is_built_or_rejected() -> None:
     for kind in tokenizer_classes.BUILDERS:
         assert tokenizer_class_from_name(kind).__name__ == kind
     for model, kind in tokenizer_classes.BY_MODEL.items():
-        assert TOKENIZER_MAPPING_NAMES[model] == kind
+        if model != "model2vec":  # of another library
+            assert TOKENIZER_MAPPING_NAMES[model] == kind
 
 
 @pytest.mark.parametrize(
