@@ -62,8 +62,8 @@ def test_a_metric_of_two_labels_does_not_judge_three():
 @pytest.mark.parametrize("kind", [kind for kind in kinds() if kind not in ("embedding", "question-answering")])
 def test_an_output_that_is_no_number_is_not_scored(kind):
     """The largest of NaNs is the first class: it would count as an answer."""
-    one = dict.fromkeys(("regression", "reranking"), ["score"])
-    names = {**one, "token-classification": ["O", "B-x"]}.get(kind, ["no", "yes"])
+    own = {"regression": ["score"], "reranking": ["score"], "token-classification": ["O", "B-x"]}
+    names = own.get(kind, ["no", "yes"])
     labels = {
         "regression": np.zeros(2, np.float32),
         "multi-label": np.zeros((2, 2), np.float32),
