@@ -49,7 +49,7 @@ def choose_token_budget(config: EncoderConfig, device: str | torch.device, on_cp
     found = torch.device(device)
     if found.type != "cuda":
         return on_cpu
-    widest = max(max(shape.heads * shape.head_width, shape.feed_forward) for shape in config.layers)
+    widest = max((max(shape.heads * shape.head_width, shape.feed_forward) for shape in config.layers), default=0)
     # Of a layer at work: input, residual, queries, keys, values and context; twice the inner width; in fp32.
     each = 4 * (6 * config.hidden + 2 * widest)
     free, _ = torch.cuda.mem_get_info(found)
