@@ -1,6 +1,7 @@
 """Every shipped recipe runs, by the command at its head, with a few steps on toy data.
 
-`smoke` and `smoke-teacher` run in test_river.py, on generated data below; `embed-distil` runs in test_embeddings.py.
+`smoke` and `smoke-teacher` run in test_river.py, on generated data below; those of embedding models and rerankers in
+test_embeddings.py and test_rerankers.py.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def command(name: str) -> list[str]:
     return words + [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
 
 
-@pytest.mark.parametrize("name", [name for name in names() if not name.startswith(("smoke", "embed-distil"))])
+@pytest.mark.parametrize("name", [name for name in names() if not name.startswith(("smoke", "embed-", "rerank-"))])
 def test_a_shipped_recipe_runs(name: str, own_model: Path, other_model: Path, compress: Cli) -> None:
     Path("words.txt").write_text("film\nplot\n", encoding="utf-8")
     done = compress(*command(name))
