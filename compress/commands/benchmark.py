@@ -37,7 +37,7 @@ def benchmark(
     if _has_data(length, split, options):
         predictors, samples, plan = _on_texts(folders, labels, split or "test", batch, repeats, options, console)
     else:
-        predictors, samples, plan = _on_random_tokens(folders, labels, batch, length, repeats, options, console)
+        predictors, samples, plan = _on_random_tokens(models, folders, labels, batch, length, repeats, options, console)
     costs = measure_cost(predictors, samples, plan, console.slow_progress)
     measured = []
     for i, (folder, label, cost) in enumerate(zip(folders, labels, costs, strict=True)):
@@ -89,11 +89,11 @@ def _on_texts(
 
 
 def _on_random_tokens(
-    folders: Sequence[Path], labels: Sequence[str], batch: int, length: int | None, repeats: int, options: RunOptions,
-    console: Console,
+    models: Sequence[str], folders: Sequence[Path], labels: Sequence[str], batch: int, length: int | None, repeats: int,
+    options: RunOptions, console: Console,
 ) -> Timed:  # fmt: skip
     predictors = [_predictor(folder, options) for folder in folders]
-    length = choose_length(zip(labels, (p.max_length for p in predictors), strict=True), length)
+    length = choose_length(zip(models, (p.max_length for p in predictors), strict=True), length)
     if options.runtime == "auto":
         named = zip(predictors, labels, strict=True)
         predictors = [fastest_for_shape(p, label, batch, length, console) for p, label in named]
