@@ -53,12 +53,11 @@ class Objective(Base):
         if batch.rows < 3:
             return make_zero_loss(ours)
         wanted = self._log_shares(widen(theirs))
-        widths = [max(1, ours.shape[1] >> times) for times in range(self.halvings + 1)]
         found = [
-            F.kl_div(self._log_shares(widen(ours[:, :width])), wanted, log_target=True, reduction="sum")
-            for width in widths
+            F.kl_div(self._log_shares(widen(part)), wanted, log_target=True, reduction="sum")
+            for part in (ours, *(ours[:, : max(1, ours.shape[1] >> times)] for times in range(1, self.halvings + 1)))
         ]
-        return torch.stack(found).mean() / batch.rows
+        return (torch.stack(found).mean() if self.halvings else found[0]) / batch.rows
 
     def _log_shares(self, vectors: Tensor) -> Tensor:
         """(B, D) → (B, B-1): log-softmax of each text's similarities to the others."""

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from compress.errors import ExitCode, UserError
 
@@ -101,6 +102,20 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
             folder.mkdir(exist_ok=True)
             fsync_folder(folder.parent)
     return Path(os.path.abspath(path))
+
+
+def open_log(path: str | os.PathLike[str]) -> BinaryIO:
+    """A file that another process appends its output to, in a folder that is made where it is missing. It may end
+    anywhere: nobody relies on it."""
+    made = make_folder(Path(path).parent) / Path(path).name
+    with report_write_errors(made):
+        return made.open("ab")
+
+
+def remove_file(path: str | os.PathLike[str]) -> None:
+    """A file of no more use, if it is there."""
+    with report_write_errors(path):
+        Path(path).unlink(missing_ok=True)
 
 
 def human_bytes(count: float) -> str:

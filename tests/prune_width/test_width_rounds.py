@@ -31,7 +31,7 @@ def of(heads: int, neurons: int = 24) -> EncoderConfig:
 
 def opened(config: EncoderConfig, said: list[str] | None = None, **asked: Any) -> tuple[Stage, Subject, WidthScores]:
     spec = Spec.model_validate({"kind": "prune_width", "importance": {"kind": "random"}, **asked})
-    plan = SimpleNamespace(length=16)
+    plan = SimpleNamespace(tokens=16)
     context: Any = SimpleNamespace(
         say=[].append if said is None else said.append, device="cpu",
         recipe=SimpleNamespace(evaluation=SimpleNamespace(latency=plan)),

@@ -35,8 +35,8 @@ stages:
 """
 
 KINDS = (
-    "distill, export, factorize, finetune, pretrain, prune_layers, prune_vocab, prune_width, quantize, share, "
-    "sparsify, tokenizer"
+    "distill, export, factorize, finetune, make_static, pretrain, prune_layers, prune_vocab, prune_width, quantize, "
+    "reduce_dimensions, share, sparsify, tokenizer"
 )
 RULES = "every-other, first, last, uniform or a list of layer numbers"
 
@@ -69,7 +69,7 @@ MISTAKES = [
         "data: {source: opinions, task: clasification}",
         "x.yaml:4:32: data.task: found the text 'clasification', "
         "allowed: classification, embedding, multi-label, pair-classification, question-answering, regression, "
-        "token-classification; did you mean 'classification'?",
+        "reranking, token-classification; did you mean 'classification'?",
     ),
     # missing
     ("stages:", "stags:", "x.yaml:5:1: stags: unknown key; did you mean 'stages'?"),

@@ -251,13 +251,16 @@ class Model(nn.Module):
         if not wanted:
             return output
         pooled = output.pooled
-        if pooled is None and any(self._head_config(name).needs_pooler for name in wanted):
-            pooled = self.encoder.pool(layout.first(x))
+        pools = pooled is None and any(self._head_config(name).needs_pooler for name in wanted)
+        pooling = self._head_config("task").pooling if "task" in wanted else "first"
+        read = layout.pool(x, pooling)
+        first = layout.first(x) if pooling != "first" and (pools or "pair" in wanted) else read
+        if pools:
+            pooled = self.encoder.pool(first)
         if "task" in wanted:
-            read = layout.pool(x, self._head_config("task").pooling)
             output.logits = cast(SequenceHead, self._head("task"))(read, pooled)
         if "pair" in wanted:
-            output.pair_logits = cast(SequenceHead, self._head("pair"))(layout.first(x), pooled)
+            output.pair_logits = cast(SequenceHead, self._head("pair"))(first, pooled)
         return output
 
     def _head(self, name: str) -> nn.Module:

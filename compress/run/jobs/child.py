@@ -35,11 +35,10 @@ def start(packed: Mapping[str, Any], log: Path, *, threads: int, environ: Mappin
 
     threads: that its libraries start.  environ: more variables.
     """
-    from compress.storage import atomic
+    from compress.storage.disk import open_log
 
-    atomic.make_folder(log.parent)
     variables = {**os.environ, **dict.fromkeys(THREADS, str(threads)), **(environ or {}), "PYTHONUNBUFFERED": "1"}
-    with log.open("ab") as out:
+    with open_log(log) as out:
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", _SCRIPT], stdin=subprocess.PIPE, stdout=out, stderr=out, env=variables,
             start_new_session=True,

@@ -27,6 +27,7 @@ from compress.run.jobs.child import explain_end, interrupt, start
 from compress.run.jobs.job import Job, JobSet, pack
 from compress.run.jobs.processes import Ended, close, describe, last_line
 from compress.storage import atomic, lock
+from compress.storage.disk import remove_file
 from compress.storage.signals import StopFlag
 from compress.tracking import resolve_store
 from compress.tracking.names import hide_address, redact, redact_address
@@ -235,7 +236,7 @@ def check_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], shared: JobSet, re
         for host, answer in asked.items():
             check_answer(host, ray.get(answer), describe_here())
     finally:
-        marker.unlink(missing_ok=True)
+        remove_file(marker)
 
 
 def make_probe() -> Any:
