@@ -44,8 +44,9 @@ def test_sums_come_back_in_their_shapes(monkeypatch: pytest.MonkeyPatch) -> None
         def wait(self) -> None:
             pass
 
-    def all_reduce(flat: torch.Tensor, async_op: bool) -> Any:
+    def all_reduce(flat: torch.Tensor, group: object, async_op: bool) -> Any:
         assert async_op
+        assert group is None, "all processes"
         flat.mul_(2)
         return Work()
 
