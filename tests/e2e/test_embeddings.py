@@ -14,6 +14,7 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 from e2e_toy import Cli, write_rows
+from example_counts import thorough_but
 from safetensors.torch import load_file
 from sentence_folders import TEXTS, as_sentence_transformers, check_carried, vectors
 
@@ -150,7 +151,7 @@ CUT = {
 }
 
 
-@pytest.mark.parametrize("verb", CUT)
+@pytest.mark.parametrize("verb", thorough_but(["prune-vocab"], CUT))
 def test_verbs_that_need_text_only(mine: Path, compress: Cli, verb: str) -> None:
     made = result(compress(verb, mine, *DATA, *CUT[verb], "--output", "runs/made"))
     check_carried(made, mine, same_model=False)

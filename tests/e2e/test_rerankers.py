@@ -122,7 +122,7 @@ def test_cut_quantize_export_and_benchmark(mine: Path, compress: Cli) -> None:
     assert done.code == 0, done.err
 
 
-@pytest.mark.parametrize("verb", thorough_but(["prune-vocab", "prune-width"], CUT))
+@pytest.mark.parametrize("verb", thorough_but(["prune-vocab"], CUT))
 def test_verbs_without_training(mine: Path, compress: Cli, verb: str) -> None:
     made = result(compress(verb, mine, *DATA, *CUT[verb], "--output", "runs/made"))
     assert inspect(made).meta.task == "reranking"
@@ -133,6 +133,7 @@ def test_verbs_without_training(mine: Path, compress: Cli, verb: str) -> None:
     assert 0 < figures(done)["quality/ndcg_at_10"] <= 1
 
 
+@pytest.mark.thorough
 def test_fit_without_training(mine: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(block_table, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))

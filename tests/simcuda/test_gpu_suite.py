@@ -14,6 +14,7 @@ from compress.errors import ExitCode
 from evaluation.cost import roofline
 
 
+@pytest.mark.thorough
 def test_every_case_is_measured_or_says_why(tmp_path: Path) -> None:
     report = run_script("gpu_suite.py", str(tmp_path / "gpu.json"))
     assert report == json.loads((tmp_path / "gpu.json").read_text())

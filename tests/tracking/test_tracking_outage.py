@@ -523,6 +523,7 @@ def test_how_long_a_server_may_take() -> None:
     assert waited == [(5.0, 20), (5.0, 120.0), (2, 2)], "seconds to connect, seconds to answer"
 
 
+@pytest.mark.thorough
 def test_how_many_requests_a_run_takes(
     opened: Opener, proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -180,6 +180,7 @@ def test_a_live_run_is_left_alone(opened: Opener, store: Store, tmp_path: Path) 
     assert (done.live, done.status) == (False, "FINISHED")
 
 
+@pytest.mark.thorough
 def test_children_find_their_parent_whichever_comes_first(
     opened: Opener, store: Store, seen: Seen, tmp_path: Path
 ) -> None:
