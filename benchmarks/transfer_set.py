@@ -8,7 +8,8 @@ cut from it, train for the same steps: on hard labels (the control), on the teac
 on its outputs for all rows. Ends with a table: the main metric on test rows, and the gain over the control on the test
 rows, paired, per seed with its 95 % interval, and Student's interval of the mean over the seeds. Finished runs are
 found again, so it can be interrupted. --curve A B C: the control with A, B and C labelled rows, cut from the same
-teacher: how many labels the text replaces.
+teacher: how many labels the text replaces. --augment METHOD: a student on the teacher's outputs for the labelled rows
+and copies of them, made by METHOD of `compress distill --augment`; one student for each method.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def main() -> None:
     p.add_argument("--max-length", type=int, default=64)
     p.add_argument("--layers", default="1,3,5", help="of the teacher, that the students keep")
     p.add_argument("--curve", type=int, nargs="*", default=[])
+    p.add_argument("--augment", nargs="*", default=[], metavar="METHOD")
     p.add_argument("--output", type=Path, default=Path("runs/transfer-set"))
     p.add_argument("--threads", type=int, default=1)
     args = p.parse_args()
@@ -60,14 +62,17 @@ def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> di
     teacher = folder / "teacher/model"
     distil = ["distill", "--recipe", "distilbert-task", "--teacher", str(teacher), "--layers", args.layers, *common]
     distil += ["--learning-rate", str(args.learning_rate)]
-    finished(folder / "labels", *distil, *few, "--set", "stages.0.use_unlabelled=false")
-    text = ["--set", "stages.0.use_unlabelled=true"]
+    alone, text = (["--set", f"stages.0.use_unlabelled={use}"] for use in ("false", "true"))
+    finished(folder / "labels", *distil, *few, *alone)
     finished(folder / "text", *distil, *few, *text, "--no-control")
     control = folder / "labels/control"
     models = dict(zip(ROLES, (teacher, control, folder / "labels/student", folder / "text/student"), strict=True))
+    for method in args.augment:
+        finished(folder / method, *distil, *few, *alone, "--augment", method, "--no-control")
+        models[f"labelled rows, {method}"] = folder / method / "student"
     for rows in args.curve:
         place = folder / f"control-{rows}"
-        finished(place, *distil, "--labelled-rows", str(rows), "--set", "stages.0.use_unlabelled=false")
+        finished(place, *distil, "--labelled-rows", str(rows), *alone)
         models[f"control, {rows:,} labels"] = place / "control"
     return {role: score(model, control, data, args) for role, model in models.items()}
 
