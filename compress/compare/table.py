@@ -11,7 +11,7 @@ from compress.compare.rows import DATA, LATENCY, MISSING, RUNTIME, SIZE, SPEEDUP
 from compress.compare.verdict import Verdict
 from compress.errors import printable
 from compress.report.csv_text import format_csv
-from compress.report.rows import METRICS, figures, title
+from compress.report.rows import figures, format_figure, title
 
 DIFFERENCE = "difference"
 USUAL = (
@@ -106,10 +106,7 @@ def quality_cell(row: Row) -> str:
     """The main metric with its interval."""
     if row.quality is None or row.metric is None:
         return MISSING
-    value, low, high = row.quality
-    form = METRICS[row.metric][1] if row.metric in METRICS else None
-    text = form(value, low, high) if form else f"{value:.4g}"
-    return text + (" (simulated)" if row.simulated else "")
+    return format_figure(row.metric, *row.quality) + (" (simulated)" if row.simulated else "")
 
 
 def document(judged: Sequence[RankedRow], notes: Sequence[str], verdict: Verdict | None = None) -> dict[str, Any]:

@@ -113,9 +113,8 @@ def headline(measurement: Measurement) -> str:
     begin = FAKE if f"{FAKE}{metric}" in values else "quality/"
     parts = []
     if f"{begin}{metric}" in values:
-        value, low, high = (values.get(f"{begin}{metric}{end}") for end in ("", "_low", "_high"))
-        form = METRICS[metric][1] if metric in METRICS and low is not None and high is not None else None
-        parts.append(f"{title(metric)} {form(value, low, high) if form else f'{value:.4g}'}")
+        low, high = (values.get(f"{begin}{metric}{end}") for end in ("_low", "_high"))
+        parts.append(f"{title(metric)} {format_figure(metric, values[f'{begin}{metric}'], low, high)}")
         parts += ["simulated"] if begin == FAKE else []
     parts += [f"{values['size/disk_mb']:,.2f} MB"] if "size/disk_mb" in values else []
     parts += [f"p50 {values['speed/latency_p50_ms']:,.2f} ms"] if "speed/latency_p50_ms" in values else []
@@ -292,9 +291,9 @@ def title(metric: str, positive: str | None = None) -> str:
     return METRICS[metric][0] if metric in METRICS else metric.replace("_", " ")
 
 
-def format_figure(metric: str, value: float) -> str:
-    """A metric's figure as the tables show it."""
-    return _form_of(metric)(value)
+def format_figure(metric: str, value: float, low: float | None = None, high: float | None = None) -> str:
+    """A metric's figure as the tables show it, with the ends of its interval where both are known."""
+    return _form_of(metric)(value, low, high)
 
 
 def _form_of(metric: str) -> Form:

@@ -14,7 +14,7 @@ from compress.compare.frontier import rank_rows, require_like
 from compress.compare.gather import one_row_each
 from compress.compare.query import check_key, filter_rows, ordered
 from compress.compare.rows import drop_busy_speeds
-from compress.compare.table import as_csv, cells, columns, document, fitting, heads
+from compress.compare.table import as_csv, cells, columns, document, fitting, heads, quality_cell
 from compress.contracts import TextLengths
 from compress.errors import UserError
 from compress.tracking.reading import StoredRun
@@ -90,6 +90,11 @@ def test_cells_and_what_is_missing() -> None:
     assert cells(judged[2], keys) == ["—", "c", "—", "20.00", "—"]
     assert cells(judged[1], keys)[:2] == ["yes", "b"]
     assert "1 row with missing values, shown as —: c (quality, latency)" in notes
+
+
+def test_a_metric_of_a_task_of_ones_own_keeps_its_interval() -> None:
+    values = {"quality/kappa": 0.6, "quality/kappa_low": 0.5, "quality/kappa_high": 0.7}
+    assert quality_cell(row("a", None, values=values, context={"metric": "kappa"})) == "0.600 [0.500, 0.700]"
 
 
 def test_a_dominated_row_says_by_which_and_json_how() -> None:

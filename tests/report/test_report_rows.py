@@ -116,5 +116,5 @@ def test_the_headline_of_a_run_has_the_figures_of_the_trade_off() -> None:
     }
     assert headline(Measurement(values, {"metric": "accuracy"})) == "accuracy 90.00 % [88.00, 92.00], 23.50 MB"
     simulated = {"fake_quantized/accuracy": 0.9, "speed/latency_p50_ms": 4.1}
-    assert headline(Measurement(simulated, {"metric": "accuracy"})) == "accuracy 0.9, simulated, p50 4.10 ms"
+    assert headline(Measurement(simulated, {"metric": "accuracy"})) == "accuracy 90.00 %, simulated, p50 4.10 ms"
     assert headline(Measurement({}, {})) == ""
