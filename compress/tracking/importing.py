@@ -12,10 +12,10 @@ from compress.storage.disk import RESOURCE_ERRNOS
 from compress.tracking.archivecheck import check_archive, read_model, read_run
 from compress.tracking.archiveformat import INDEX, PARENT_TAGS, Dataset, RunFile
 from compress.tracking.batch import METRICS_PER_CALL, TEXTS_PER_CALL
+from compress.tracking.experiments import ensure_experiment
 from compress.tracking.files import patience
 from compress.tracking.listing import all_experiments
 from compress.tracking.models import FROM_TAG, KEY_TAG, VERSIONS_TAG
-from compress.tracking.replay import ensure_experiment
 from compress.tracking.store import Store, open_client, short
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ has. The journal alone is enough to make the run again in an empty store.
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import sys
 import time
@@ -19,7 +20,7 @@ from typing import Any
 from compress.errors import UserError, printable
 from compress.storage.journal import Journal
 from compress.storage.journal import read as read_journal
-from compress.tracking.names import TAG_LIMIT, redact
+from compress.tracking.names import DATASET_NAME_LIMIT, DIGEST_LIMIT, SOURCE_LIMIT, TAG_LIMIT, redact, truncate_text
 
 FOLDER = "tracking"
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
@@ -137,3 +138,14 @@ def has_journal(folder: Path) -> bool:
 
 def open_journal(folder: Path) -> Journal:
     return Journal(journal_path(folder))
+
+
+def dataset_record(name: str, digest: str, source: str, context: str) -> Record:
+    """A data set of a run, cut to what the store takes."""
+    return {
+        "op": "dataset",
+        "name": truncate_text(name, DATASET_NAME_LIMIT),
+        "digest": digest[:DIGEST_LIMIT],
+        "source": json.dumps({"uri": truncate_text(redact(source), SOURCE_LIMIT)}),
+        "context": context,
+    }

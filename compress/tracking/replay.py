@@ -9,13 +9,10 @@ Runs, models and versions carry their key of the journal as a tag and are looked
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,56 +21,22 @@ from compress.storage.faults import fault, point
 from compress.storage.journal import read as read_journal
 from compress.tracking import finished, models
 from compress.tracking import records as rec
-from compress.tracking.batch import RECORDS_PER_BATCH, Batch, Memory, Point
+from compress.tracking.batch import Batch, Memory, Point
+from compress.tracking.experiments import ensure_experiment, find_run
 from compress.tracking.files import FileJob, FileJobs, open_artifacts, run_at_once, upload
-from compress.tracking.names import DATASET_NAME_LIMIT, DIGEST_LIMIT, SOURCE_LIMIT, redact, truncate_text
+from compress.tracking.plan import Plan
+from compress.tracking.refusals import is_final, is_rejected, retry_races
 from compress.tracking.state import SendState
 from compress.tracking.store import Store, short
-from compress.tracking.view import ensure_view, new_view
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment, Metric
+    from mlflow.entities import Metric
 
 _AFTER_SEND = point("tracking.after_send")
 
-_HELD = "RESOURCE_ALREADY_EXISTS"
-_RACE = {"BAD_REQUEST", _HELD}
-"""What a second try can cure. BAD_REQUEST is MLflow's answer to every error of its database, also to the second of two
-runs that insert the row of one data set at once."""
-# What no repetition will cure, or did; anything else is the store's trouble and is tried again.
-_REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", *_RACE}
-_TRIES = 4
-_PAUSE = 0.2  # s before the second try, twice as long before each later one; at random: two runs must not meet again
 FILE_JOBS = 32
 """Records whose files are sent before that is noted."""
-
-
-def is_rejected(error: BaseException) -> bool:
-    """True when the store said no to this very content."""
-    return getattr(error, "error_code", None) in _REFUSALS
-
-
-def is_rejected_file(error: BaseException) -> bool:
-    """True when the store said no to this very file, or what it belongs to is not in the store any more."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    return is_rejected(error) or status in (400, 413)
-
-
-def retry_races(call: Callable[[], object]) -> None:
-    """Calls the store, several times while it gives an answer that a second try can cure. What it holds already was
-    sent. Any other error comes through, and the last one."""
-    for number in range(_TRIES):
-        try:
-            call()
-            return
-        except Exception as error:
-            code = getattr(error, "error_code", None)
-            if code not in _RACE or number == _TRIES - 1:
-                if code == _HELD:
-                    return
-                raise
-        time.sleep(random.uniform(0.5, 1) * _PAUSE * 2**number)
 
 
 _experiments: dict[tuple[str, str, str | None], str] = {}
@@ -96,41 +59,6 @@ class RunDeleted(Exception):  # noqa: N818
 
 class _Retired(Exception):  # noqa: N818
     """The folder belongs to others: nothing more is sent of it here."""
-
-
-@dataclass
-class Plan:
-    """Records that are sent together: one call for their figures, parameters and tags, one for their data sets, one for
-    the run's status; a few for each model. Their files go apart."""
-
-    records: int = 0
-    batch: Batch = field(default_factory=Batch)
-    datasets: list[rec.Record] = field(default_factory=list)
-    models: deque[tuple[int, rec.Record, list[Point]]] = field(default_factory=deque)
-    registered: deque[rec.Record] = field(default_factory=deque)
-    waiting: list[rec.Record] = field(default_factory=list)  # of `registered`: for the files of the models above
-    files: list[tuple[int, rec.Record]] = field(default_factory=list)
-    status: rec.Record | None = None
-
-    def take(self, number: int, record: rec.Record, memory: Memory) -> bool:
-        """False, and nothing taken, when it is full. number: of the record in the journal."""
-        op = record["op"]
-        if self.records >= RECORDS_PER_BATCH or self.batch.is_full:
-            return False
-        if op == "dataset":
-            self.datasets.append(record)
-        elif op == "model":
-            self.models.append((number, record, memory.final_points(record["metrics"], int(record["t"]))))
-        elif op == "register":
-            self.registered.append(record)
-        elif op == "artifact":
-            self.files.append((number, record))
-        elif op in ("resume", "finish"):
-            self.status = record
-        elif op != "start":  # which makes the run
-            self.batch.take(record, memory)
-        self.records += 1
-        return True
 
 
 class Replay:
@@ -562,7 +490,7 @@ class Replay:
             calls += [partial(self._call, call) for call in found]
             owners += [job] * len(found)
         for job, error in zip(owners, run_at_once(calls), strict=True):
-            if error is not None and (job not in failed or _is_final(failed[job])):
+            if error is not None and (job not in failed or is_final(failed[job])):
                 failed[job] = error
         for job in jobs:
             error = failed.pop(job, None)
@@ -575,14 +503,14 @@ class Replay:
     def _end_job(self, job: FileJob, error: Exception | None) -> None:
         """Notes that the files of a record have arrived, or never will, and registers their model. Raises what another
         try may cure; the job then stays."""
-        if error is not None and not _is_final(error):
+        if error is not None and not is_final(error):
             raise error
         self._require_folder()
         try:
             if error is None and job.model is not None:
                 models.finish_model(self._connected(), self.state.models[job.model])
         except Exception as unfinished:
-            if not _is_final(unfinished):
+            if not is_final(unfinished):
                 raise
             error = unfinished
         while True:
@@ -624,60 +552,5 @@ class Replay:
         return self._places[job.model]
 
 
-def _is_final(error: Exception) -> bool:
-    """True when no further try will bring this file to the store."""
-    return isinstance(error, FileNotFoundError) or is_rejected_file(error)
-
-
 def _parent_tags(parent: str | None) -> dict[str, str]:
     return {"mlflow.parentRunId": parent, "compress.parent_run": parent} if parent else {}
-
-
-def dataset_record(name: str, digest: str, source: str, context: str) -> rec.Record:
-    """A data set of a run, cut to what the store takes."""
-    import json
-
-    return {
-        "op": "dataset",
-        "name": truncate_text(name, DATASET_NAME_LIMIT),
-        "digest": digest[:DIGEST_LIMIT],
-        "source": json.dumps({"uri": truncate_text(redact(source), SOURCE_LIMIT)}),
-        "context": context,
-    }
-
-
-def find_run(client: MlflowClient, experiment_id: str, key: str) -> str | None:
-    """The id of the run with this key of a journal, be it deleted."""
-    from mlflow.entities import ViewType
-
-    same_key = f"tags.`{models.KEY_TAG}` = '{key}'"
-    found = client.search_runs([experiment_id], same_key, run_view_type=ViewType.ALL, max_results=1)
-    return found[0].info.run_id if found else None
-
-
-def ensure_experiment(client: MlflowClient, store: Store, name: str, view: str | None) -> str:
-    """The id of the experiment, made or taken back from the bin when needed, with our saved view."""
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
-        experiment = _create_experiment(client, store, name, view)
-        if isinstance(experiment, str):
-            return experiment
-    if experiment.lifecycle_stage == "deleted":
-        client.restore_experiment(experiment.experiment_id)
-    if view is not None:
-        ensure_view(client, experiment.experiment_id, view, experiment.tags)
-    return experiment.experiment_id
-
-
-def _create_experiment(client: MlflowClient, store: Store, name: str, view: str | None) -> str | Experiment:
-    """The id of a new experiment, or the one that another made at the same time."""
-    tags = {"mlflow.experimentKind": "custom_model_development"}
-    if view is not None:
-        tags |= new_view(view)
-    try:
-        return client.create_experiment(name, artifact_location=store.artifact_location(name), tags=tags)
-    except Exception:
-        made_by_another = client.get_experiment_by_name(name)
-        if made_by_another is None:
-            raise
-        return made_by_another

@@ -29,7 +29,6 @@ from compress.tracking.names import (
     text_values,
     truncate_text,
 )
-from compress.tracking.replay import dataset_record
 from compress.tracking.sender import Sender
 from compress.tracking.state import not_beyond
 from compress.tracking.store import Store, import_mlflow, require_artifact_root, require_driver, resolve_store
@@ -145,7 +144,7 @@ class TrackedRun:
 
     def dataset(self, name: str, digest: str, source: str = "", context: str = "evaluation") -> None:
         """A data set the run reads. context: `training`, `validation`, `evaluation` …"""
-        self._append(dataset_record(name, digest, source, context))
+        self._append(rec.dataset_record(name, digest, source, context))
 
     def model(
         self,
@@ -164,7 +163,7 @@ class TrackedRun:
         finite, nonfinite, _ = split_metrics(metrics or {}, None)
         if nonfinite:
             self._append({"op": "tags", "values": nonfinite})
-        tied = dataset_record(dataset[0], dataset[1], "", "") if dataset else None
+        tied = rec.dataset_record(dataset[0], dataset[1], "", "") if dataset else None
         self._append(
             {
                 "op": "model",

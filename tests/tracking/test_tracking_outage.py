@@ -18,7 +18,7 @@ from tracking_tools import Opener, Seen
 
 from compress.cli.main import main
 from compress.errors import UserError
-from compress.tracking import Store, TrackedRun, bounded, files, outages, replay, sender, sync
+from compress.tracking import Store, TrackedRun, bounded, files, outages, refusals, replay, sender, sync
 from compress.tracking.files import patience
 from compress.tracking.names import slug
 from compress.tracking.server import run_server
@@ -280,7 +280,7 @@ def test_an_answer_that_is_lost_doubles_nothing(opened: Opener, proxy: Proxy) ->
 def test_a_data_set_that_two_runs_log_at_once_is_tried_again(
     opened: Opener, proxy: Proxy, warnings_said: list[str], monkeypatch: pytest.MonkeyPatch, raced: int, refused: int
 ) -> None:
-    monkeypatch.setattr(replay, "_PAUSE", 0.0)
+    monkeypatch.setattr(refusals, "_PAUSE", 0.0)
     proxy.raced = raced
     run = opened("run", store=proxy.store, experiment=f"raced {raced}")
     run.dataset("opinions", "0123456789abcdef", "embedded:opinions", "evaluation")
