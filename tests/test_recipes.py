@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compress import registry
-from compress.recipe import list_recipes, load_recipe
+from compress.recipe import list_recipes, load_recipe, parse_override
 from compress.recipe.library import folder, names
 
 REQUIRED = {"teacher", "distilbert", "distilbert-task", "smoke"}
@@ -132,3 +132,11 @@ def test_the_mark_changes_no_hash() -> None:
     """Runs that were made before a recipe was marked go on."""
     recipe = load_recipe("geometry")
     assert recipe.hash() == recipe.model_copy(update={"experimental": False}).hash()
+
+
+def test_texts_are_timed_by_default_and_change_no_hash() -> None:
+    """Stages measure latency on 128 tokens then, so runs whose recipes said so go on."""
+    recipe = load_recipe("geometry")
+    assert recipe.evaluation.latency.length is None
+    assert recipe.hash() == load_recipe("geometry", [parse_override("evaluation.latency.length=128")]).hash()
+    assert recipe.hash() != load_recipe("geometry", [parse_override("evaluation.latency.length=64")]).hash()

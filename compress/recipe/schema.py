@@ -168,13 +168,13 @@ class TeacherRow(Frozen):
 
 
 class LatencySpec(Frozen):
-    """How latency is measured: batches of full rows, all models in turn."""
+    """How latency is measured, all models in turn."""
 
     batch: int = Field(default=1, gt=0, le=4096)
     """Batch size: sequences per call."""
-    length: int | None = Field(default=128, ge=3, le=1_000_000)
-    """Sequence length in tokens. null: the latency that is reported is measured on texts of the split, as `compress
-    evaluate` does; stages that are timed use 128 tokens."""
+    length: int | None = Field(default=None, ge=3, le=1_000_000)
+    """Sequence length in tokens. null: latency is measured on texts of the split, tokenization included, as in
+    `compress evaluate`; stages that measure latency use 128 tokens."""
     warmup: int = Field(default=5, ge=0, le=10_000)
     """Warm-up rounds, not measured."""
     repeats: int = Field(default=50, ge=5, le=100_000)
@@ -186,6 +186,10 @@ class LatencySpec(Frozen):
     def tokens(self) -> int:
         """Of the sequences that stages are timed on."""
         return 128 if self.length is None else self.length
+
+    def dump_for_hash(self) -> dict[str, Any]:
+        """What the result of a stage depends on; JSON."""
+        return {**self.model_dump(mode="json"), "length": self.tokens}
 
 
 class EvaluationSpec(Frozen):
@@ -321,7 +325,9 @@ class Recipe(Frozen):
     def hash(self) -> str:
         """sha256 of everything that can change a result (prose does not)."""
         left_out = {**dict.fromkeys((*PROSE, *self._unsaid()), True), **self._unsaid_data()}
-        return _digest([HASH_VERSION, as_before(self.model_dump(mode="json", exclude=left_out))])
+        dumped = self.model_dump(mode="json", exclude=left_out)
+        dumped["evaluation"]["latency"] = self.evaluation.latency.dump_for_hash()
+        return _digest([HASH_VERSION, as_before(dumped)])
 
     def _unsaid(self) -> set[str]:
         """Keys about several teachers, where there are none: they came later than many a hash."""

@@ -99,7 +99,7 @@ def key(spec: StageSpec, index: int, context: StageContext) -> str:
                 opened().fingerprint,
             ]
     if spec.timed:
-        parts["latency"] = recipe.evaluation.latency.model_dump(mode="json")
+        parts["latency"] = recipe.evaluation.latency.dump_for_hash()
         if spec.depends_on_machine():
             parts["machine"] = describe(context.device)
     canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))

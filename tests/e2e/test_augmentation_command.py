@@ -137,6 +137,8 @@ def test_a_general_stage_without_a_masked_lm_head(taught: Path, compress: Cli) -
     done = compress(*both, *near, "--output", "runs/a", "--json")
     assert done.code == 0, done.err
     assert "the general teacher has no masked-LM head" in done.err
+    shapes = {model["context"]["latency_shape"] for model in json.loads(done.out)["models"]}
+    assert [shape.partition(" (")[0] for shape in shapes] == ["batch 1 x texts of data/test"], "as `compress evaluate`"
     config = json.loads((taught / "runs/a/stages/0-distill/model/config.json").read_text())
     assert config["architectures"] == ["BertModel"]
 

@@ -51,8 +51,8 @@ class Spec(StageSpec):
     target_params: float | None = Field(default=None, gt=0)
     """Maximum number of parameters, including embeddings and heads. Values up to 1 are a fraction of the model's."""
     target_flops: float | None = Field(default=None, gt=0)
-    """Maximum number of operations for one sequence of `evaluation.latency.length` tokens. Values up to 1 are a
-    fraction of the model's."""
+    """Maximum number of operations for one sequence of `evaluation.latency.length` tokens (128 if unset). Values up to
+    1 are a fraction of the model's."""
     target_latency: float | None = Field(default=None, gt=0)
     """Maximum median latency in milliseconds on this device, measured as set in `evaluation.latency` on the model
     prepared for inference."""
