@@ -2,7 +2,7 @@
 
     python benchmarks/transfer_set.py --model FOLDER --data "$COMPRESS_DATA" --sets sst2:1000 banking77:1540 btc_ner:500
 
-SET:N keeps the labels of N training rows, drawn with the seed; the other rows are text without labels. For every seed
+SET:N keeps the labels of N training rows, the same ones for every seed; the other rows are text. For every seed
 the encoder FOLDER is fine-tuned on the labelled rows alone (the teacher), and three students with half of its layers,
 cut from it, train for the same steps: on hard labels (the control), on the teacher's outputs for the labelled rows, and
 on its outputs for all rows. Ends with a table: the main metric on test rows, and the gain over the control on the test
@@ -32,7 +32,8 @@ def main() -> None:
     p.add_argument("--sets", nargs="+", required=True, metavar="SET:N")
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     p.add_argument("--steps", type=int, default=625, help="of the teacher, and of each student")
-    p.add_argument("--learning-rate", type=float, default=1e-4, help="of the students; the teacher's is half of it")
+    p.add_argument("--learning-rate", type=float, default=1e-4, help="of the students")
+    p.add_argument("--teacher-learning-rate", type=float, help="default: half of the students'")
     p.add_argument("--max-length", type=int, default=64)
     p.add_argument("--layers", default="1,3,5", help="of the teacher, that the students keep")
     p.add_argument("--curve", type=int, nargs="*", default=[])
@@ -57,7 +58,7 @@ def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> di
     few = ["--labelled-rows", str(labelled)]
     finished(
         folder / "teacher", "finetune", "--model", args.model, *common, *few,
-        "--learning-rate", str(args.learning_rate / 2),
+        "--learning-rate", str(args.teacher_learning_rate or args.learning_rate / 2),
     )  # fmt: skip
     teacher = folder / "teacher/model"
     distil = ["distill", "--recipe", "distilbert-task", "--teacher", str(teacher), "--layers", args.layers, *common]

@@ -68,8 +68,8 @@ class DataSpec(Frozen):
     limit: int | None = Field(default=None, gt=0, le=MOST)
     """Maximum number of rows of each split. Default: all rows."""
     labelled_rows: int | None = Field(default=None, gt=0, le=MOST)
-    """Number of training rows whose labels are used. The other training rows join the unlabelled split, without their
-    labels. Default: all rows."""
+    """Number of training rows whose labels are used, chosen at random and the same for every seed. The other training
+    rows join the unlabelled split, without their labels. Default: all rows."""
     unlabelled: Text | None = None
     """Text without labels, which the teacher labels: a file or folder (lines of text, jsonl, csv, parquet, arrow), or
     `hf:name[/config]`, with the text columns of the task. Its rows join the unlabelled split."""
