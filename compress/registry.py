@@ -86,7 +86,9 @@ def schema(package: str, kind: str) -> type[PartRow]:
     fields.update(_keywords(part))
     name = "".join(word.capitalize() for word in kind.split("_")) + noun(package).capitalize()
     base = ObjectiveRow if noun(package) == "objective" else PartRow
-    return create_model(name, __base__=base, __doc__=inspect.getdoc(part), **fields)
+    # Its fields have no docstrings, and to look for them pydantic reads the source of every caller up to main.
+    plain: Any = {"use_attribute_docstrings": False}
+    return create_model(name, __base__=base, __doc__=inspect.getdoc(part), __cls_kwargs__=plain, **fields)
 
 
 def build(package: str, row: PartRow, *given: Any) -> Any:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from haste import count_few_rounds, never_wait_for_the_disk
+from haste import FEW_TEXTS, count_few_rounds, never_wait_for_the_disk
+from small_sets import shrink
 
+from compress.predict import real_texts
 from compress.storage import signals
 from compress.tracking import names
 from evaluation.cost import latency
@@ -104,9 +106,17 @@ def no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def small_generated_sets() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        shrink(patch)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "count_most_rounds", count_few_rounds)
+    monkeypatch.setattr(real_texts, "TIMED", FEW_TEXTS)
 
 
 @pytest.fixture(autouse=True)

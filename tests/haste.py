@@ -17,6 +17,10 @@ def count_few_rounds(repeats: int) -> int:
     return min(repeats, 5)
 
 
+FEW_TEXTS = 4
+"""Texts that stand for all where latency is measured on them. With 32, a third of the time of commands went there."""
+
+
 @contextmanager
 def never_wait_for_the_disk() -> Iterator[None]:
     """A flush is for a power cut; what a killed process has written stays. Tests of the writer look at its calls."""

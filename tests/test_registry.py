@@ -26,6 +26,7 @@ def test_every_objective_has_a_schema_that_builds_it(kind: str) -> None:
     row = registry.schema(OBJECTIVES, kind).model_validate({"kind": kind})
     assert isinstance(row, ObjectiveRow)
     assert row.weight == 1
+    assert type(row).model_fields["weight"].description, "what is inherited keeps its help"
     assert type(registry.build(OBJECTIVES, row)) is registry.load(OBJECTIVES, kind)
 
 

@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from child_server import ChildServer
-from haste import count_few_rounds, never_wait_for_the_disk
+from haste import FEW_TEXTS, count_few_rounds, never_wait_for_the_disk
+from small_sets import shrink
 
 ROOT = Path(__file__).parents[2]
 
@@ -240,6 +242,7 @@ def _warm_up() -> None:
 
     import compress
     import evaluation
+    from compress.predict import real_texts
     from compress.tracking import Store
     from compress.tracking.store import import_mlflow, silence
     from compress.training import length
@@ -250,6 +253,8 @@ def _warm_up() -> None:
     latency._Waits.seconds = lambda self: 0.0
     latency.WIDEST = math.inf
     latency.count_most_rounds = count_few_rounds
+    real_texts.TIMED = FEW_TEXTS
+    shrink(pytest.MonkeyPatch())
     for name, steps in SHORT_LENGTH.items():
         setattr(length, name, steps)
     torch.set_num_threads(1)

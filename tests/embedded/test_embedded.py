@@ -32,16 +32,6 @@ TEXTS = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small():
-    """Splits a tenth of their size, as in golden.json, so that every test may look at every set."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name in freeze.TABLES:
-            patch.setattr(module, name, freeze.tenth(getattr(module, name)))
-        yield
-    rows.cache_clear()
-
-
 @cache
 def rows(name: str, seed: int = 0):
     return embedded.generate(name, seed)

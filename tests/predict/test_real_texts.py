@@ -15,10 +15,18 @@ from compress.data.tables.table import Rows
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
+from compress.predict import real_texts
 from compress.predict.real_texts import TIMED, TextCalls, TextLatency, mean_of_calls, sample_texts
 from evaluation.cost.latency import measure_interleaved
 
+pytestmark = pytest.mark.usefixtures("as_many_texts_as_measured")
 DATA: dict[str, Any] = {"data": "x/test", "digest": "0123456789abcdef", "max_length": 16}
+
+
+@pytest.fixture
+def as_many_texts_as_measured(monkeypatch: pytest.MonkeyPatch, few_rounds: None) -> None:
+    """Other tests take few."""
+    monkeypatch.setattr(real_texts, "TIMED", TIMED)
 
 
 def rows_of(*texts: str, pairs: list[str] | None = None) -> Rows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -77,5 +78,11 @@ class Family(family.Family):
         return dataclasses.replace(head, style="bert" if config.pooler or config.segments else "distilbert")
 
     def names(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, str]:
-        with torch.device("meta"):  # shapes without memory
-            return {name: name for name in Model(config, heads).state_dict()}
+        return {name: name for name in _list_parameters(config, tuple(heads.items()))}
+
+
+@lru_cache(maxsize=64)  # a run opens the same few folders again and again
+def _list_parameters(config: EncoderConfig, heads: tuple[tuple[str, HeadConfig], ...]) -> tuple[str, ...]:
+    """Names of the tensors of a model of this shape."""
+    with torch.device("meta"):  # shapes without memory
+        return tuple(Model(config, dict(heads)).state_dict())
