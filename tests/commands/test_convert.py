@@ -7,12 +7,14 @@ import json
 import os
 import pickle
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from warm_children import WarmChildren
 
 import compress
 from compress.cli.main import main
@@ -21,6 +23,19 @@ from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import load_model, save_model
 from compress.storage import limited_child
+
+
+@pytest.fixture(scope="module")
+def warm_children() -> Iterator[WarmChildren]:
+    running = WarmChildren()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def warm(warm_children: WarmChildren, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children are forked: some of these tests are without it, so that the real ones are tested too."""
+    monkeypatch.setattr(limited_child, "run", warm_children.run)
 
 
 @pytest.fixture
@@ -79,6 +94,7 @@ def test_a_folder_is_converted_whole_and_the_original_stays(
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("warm")
 def test_shards_shared_tensors_and_wrappers(old: Path, tmp_path: Path) -> None:
     wanted = tensors_of(old)
     whole = torch.zeros(2, *next(iter(wanted.values())).shape)
@@ -97,6 +113,7 @@ def test_shards_shared_tensors_and_wrappers(old: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "new" / "pytorch_model.bin.index.json").exists()
 
 
+@pytest.mark.usefixtures("warm")
 def test_tied_tensors_are_written_under_each_name(old: Path, tmp_path: Path) -> None:
     tensors = tensors_of(old)
     tied = "bert.embeddings.word_embeddings.weight"
@@ -117,6 +134,7 @@ class Evil:
         return (os.mkdir, (str(self.target),))
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_hostile_pickle_runs_nothing(old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for protocol in (2, 4):
         data = io.BytesIO()
@@ -136,6 +154,7 @@ RARE = ("empty", "text", "list", "nothing")
 @pytest.mark.parametrize(
     "damage", ["cut", "number", *(pytest.param(name, marks=pytest.mark.thorough) for name in RARE)]
 )
+@pytest.mark.usefixtures("warm")
 def test_damaged_files(damage: str, old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = old / "pytorch_model.bin"
     data = file.read_bytes()
@@ -179,6 +198,7 @@ def test_what_is_there_is_not_overwritten(old: Path, tmp_path: Path, capsys: pyt
     assert "an output folder is required" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("warm")
 def test_folders_without_pickled_weights(old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compress.convert(old, output=tmp_path / "made", quiet=True)
     assert "there is nothing to convert: model.safetensors is there" in rejected(tmp_path / "made", capsys)

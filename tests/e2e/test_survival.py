@@ -110,14 +110,36 @@ def killed_at(here: Path, server: Server, whole: str, name: str, nth: int) -> No
 
 
 EARLY = ("lock.after_acquire", "lock.after_record", "journal.after_open", "file.after_create")
+KILLS = 3
+
+
+def killed_in_turn(here: Path, server: Server, whole: str, points: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """A run is killed at the first of these points, when it goes on at the second, and so on. points: names, with how
+    often an undisturbed run passes each. Returns those that are left."""
+    killed, words = 0, RUN
+    for name, count in points[:KILLS]:
+        nth = 1 if name in EARLY else max(1, (count + 1) >> (1 + killed))  # the rest of a run passes fewer
+        done = server.run(here, *words, fault=f"{name}:{nth}:kill")
+        if killed and done.code == 0:  # the rest of this run did not pass it: the next run is killed there
+            break
+        assert done.code == -signal.SIGKILL, (name, nth, done)
+        assert f"fault: {name} hit {nth}: kill" in done.err
+        killed, words = killed + 1, (*RUN, "--resume")
+    else:
+        resume(server, here)
+    assert weights(here / "runs/x") == whole, points[:killed]
+    assert leftovers(here / "runs/x") == [], points[:killed]
+    shutil.rmtree(here / "runs/x")
+    return points[killed:]
 
 
 def test_killed_at_every_fault_point(here: Path, compress: Cli, server: Server, whole: str) -> None:
     """At one passing of each: the first of those with which a run begins, one in the middle of the others."""
     counts = passes(here, compress)
     assert {"checkpoint.after_save", "folder.after_rename", "journal.after_write"} < counts.keys()
-    for name, count in sorted(counts.items()):
-        killed_at(here, server, whole, name, 1 if name in EARLY else (count + 1) // 2)
+    left = sorted(counts.items())
+    while left:
+        left = killed_in_turn(here, server, whole, left)
 
 
 @pytest.mark.slow

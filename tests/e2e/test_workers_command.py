@@ -117,7 +117,7 @@ def test_a_sweep_with_seeds_is_one_table_under_one_parent(taught: Path, compress
     assert done.out.splitlines() == [
         f"would run learning_rate-{rate}/seed-{seed}" for rate in (0.001, 0.002) for seed in (0, 1)
     ]
-    done = compress(*words, *WORKERS, "--output", "runs/grid")
+    done = compress(*words, "--output", "runs/grid")
     assert done.code == 0, done.err
     assert "means of 2 seeds; the intervals of the metric are over seeds" in done.out
     assert len(tree(taught)["grid, 4 runs"]) == 4
