@@ -234,18 +234,15 @@ def build_step(loss: str, sizes: Sizes, batches: Sequence[Batch]) -> gpu.Call:
     return step
 
 
-KERNELS = {"task": (125, 90), "triple": (200, 90), "TinyBERT": (73, 143)}
+KERNELS = {"task": (125, 90), "triple": (200, 90), "TinyBERT": (69, 129)}
 """Loss → launches of a step beside those of the teacher's layers, and for each layer of the student; counted on the
 simulated device (tests/simcuda)."""
-MAP_KERNELS = 11
-"""Launches for each sequence and matched pair of layers where attention scores are compared."""
 
 
-def count_kernels(loss: str, sizes: Sizes, rows: int) -> int:
+def count_kernels(loss: str, sizes: Sizes) -> int:
     """Launches of a training step on rows of one length."""
     rest, each = KERNELS[loss]
-    found = rest + roofline.LAYER_KERNELS * sizes.teacher + each * sizes.student
-    return found + (MAP_KERNELS * rows * sizes.student if loss == "TinyBERT" else 0)
+    return rest + roofline.LAYER_KERNELS * sizes.teacher + each * sizes.student
 
 
 def predict_step(loss: str, sizes: Sizes, rows: int, length: int, ceilings: roofline.Ceilings) -> roofline.Prediction:
@@ -254,7 +251,7 @@ def predict_step(loss: str, sizes: Sizes, rows: int, length: int, ceilings: roof
     work = roofline.count_training(
         sizes.shape(sizes.teacher), sizes.shape(sizes.student), tokens, length,
         masked=tokens // MASKED if loss == "triple" else 0, on_words=loss == "triple", maps=loss == "TinyBERT",
-        kernels=count_kernels(loss, sizes, rows),
+        kernels=count_kernels(loss, sizes),
     )  # fmt: skip
     return roofline.predict(work, ceilings)
 

@@ -10,6 +10,7 @@ from compress.contracts.batch import (
     Teacher,
     TopLogits,
     VocabularyOutput,
+    reads_layer,
 )
 from compress.contracts.latency import FixedLength, LatencyShape, TextLengths, fixed_length_of
 from compress.contracts.parts import (
@@ -83,6 +84,7 @@ __all__ = [
     "LayerStudy",
     "LatencyShape",
     "Layers",
+    "reads_layer",
     "TextLengths",
     "TopLogits",
     "ListOf",

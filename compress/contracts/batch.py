@@ -98,6 +98,11 @@ Layers = bool | frozenset[int]
 """Of which layers something is read: of none, of all, or of these, counted from 0."""
 
 
+def reads_layer(layers: Layers, layer: int) -> bool:
+    """Whether something is read of this layer."""
+    return layers if isinstance(layers, bool) else layer in layers
+
+
 @dataclass(frozen=True)
 class Needs:
     """What a caller reads of the encoder's output; nothing else need be computed or kept.
@@ -198,7 +203,8 @@ class EncoderOutput:
     """What a model computed, by name. A field that was not asked for is None.
 
     last_hidden: (T, D).  hidden_states: N+1 tensors (T, D), the embedding output first.
-    attentions: per layer, a list of B tensors (H, l, l) of probabilities; attention_scores the same before softmax.
+    attentions: per layer, B tensors (H, l, l) of probabilities, none of layers that nobody asked for;
+        attention_scores the same before softmax.
     queries, keys, values: per layer (T, H, K).  pooled: (B, D).
     logits: (B, C), or (T, C) for token tasks.  pair_logits: (B, 2).  replaced: (T,).
     vocabulary: of the masked-LM head; `likeliest` stands in its place where only the largest logits were kept.
@@ -206,8 +212,8 @@ class EncoderOutput:
 
     last_hidden: Tensor
     hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[list[Tensor], ...] | None = None
-    attention_scores: tuple[list[Tensor], ...] | None = None
+    attentions: tuple[Sequence[Tensor], ...] | None = None
+    attention_scores: tuple[Sequence[Tensor], ...] | None = None
     queries: tuple[Tensor, ...] | None = None
     keys: tuple[Tensor, ...] | None = None
     values: tuple[Tensor, ...] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -95,6 +96,11 @@ def positive(value: float, name: str, kind: str) -> float:
 def widen(values: Tensor) -> Tensor:
     """fp32, or fp64 as it comes: losses are never summed in less."""
     return values if values.dtype == torch.float64 else values.float()
+
+
+def add(scalars: Sequence[Tensor]) -> Tensor:
+    """Their sum."""
+    return scalars[0] if len(scalars) == 1 else torch.stack(list(scalars)).sum()
 
 
 def make_zero_loss(values: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.modules.blocks import Block
 from compress.encoder.modules.layout import PackedLayout
 from compress.errors import UserError
 from compress.objectives._common import Base, widen
@@ -122,12 +123,9 @@ def states(output: EncoderOutput, layer: int, kind: str) -> Tensor:
     return widen(output.hidden_states[layer + 1])
 
 
-def runs(batch: Batch) -> Iterator[tuple[slice, int, int]]:
-    """(tokens, sequences, length) of each run of neighbouring sequences of one length."""
-    start = 0
-    for count, length in PackedLayout.of(batch).runs:
-        yield slice(start, start + count * length), count, length
-        start += count * length
+def blocks(batch: Batch) -> list[Block]:
+    """Neighbouring sequences that are computed as one."""
+    return PackedLayout.of(batch).blocks
 
 
 def pair_count(batch: Batch) -> int:

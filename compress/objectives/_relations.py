@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.modules.attention import normalize, score
+from compress.encoder.modules.blocks import spread
 from compress.errors import UserError
-from compress.objectives._common import Base, make_zero_loss, teacher_of, widen
-from compress.objectives._layers import end_layer, of_layers, runs
+from compress.objectives._common import Base, add, make_zero_loss, teacher_of, widen
+from compress.objectives._layers import blocks, end_layer, of_layers
 
 ROLES = ("queries", "keys", "values")
 
@@ -63,26 +66,29 @@ def _projected(output: EncoderOutput, role: str, layer: int, kind: str) -> Tenso
     return widen(kept[layer])
 
 
-def log_relation(left: Tensor, right: Tensor, heads: int | None = None) -> Tensor:
-    """log softmax(left rightᵀ/√d) per head: (n, l, H, K) each → (n, H, l, l).
+def log_relation(left: Tensor, right: Tensor, padded_pairs: Tensor | None = None) -> Tensor:
+    """log softmax(left rightᵀ/√d) per head: (n, H, l, K) each → (n, H, l, l).
 
-    heads: split the concatenated heads anew into so many (MiniLMv2's relation heads).
+    padded_pairs: (n, 1, l, l) bool; a real token does not see padding, and padding is related to all alike.
     """
-    if heads is not None:
-        left, right = (x.flatten(2).unflatten(2, (heads, -1)) for x in (left, right))
-    scores = left.transpose(1, 2) @ right.permute(0, 2, 3, 1)
-    return (scores * left.shape[-1] ** -0.5).log_softmax(-1)
+    scores = score(left, right)
+    if padded_pairs is not None:  # a finite number: 0 · ∞ is none
+        scores = scores.masked_fill(padded_pairs, torch.finfo(scores.dtype).min / 2)
+    return normalize(scores, torch.log_softmax)
 
 
 def divergence(
     batch: Batch, ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor], heads: int | None = None
 ) -> Tensor:
-    """KL(teacher ‖ student) of two relations, mean over heads and real query tokens; each (T, H, K)."""
-    total = ours[0].new_zeros(())
-    for tokens, count, length in runs(batch):
-        (left, right), (their_left, their_right) = (
-            [x[tokens].unflatten(0, (count, length)) for x in part] for part in (ours, theirs)
-        )
-        p, q = log_relation(left, right, heads), log_relation(their_left, their_right, heads)
-        total = total + F.kl_div(p, q, log_target=True, reduction="sum") / p.shape[1]
-    return total / batch.tokens
+    """KL(teacher ‖ student) of two relations, mean over heads and real query tokens; each (T, H, K).
+
+    heads: split the concatenated heads anew into so many (MiniLMv2's relation heads).
+    """
+    parts = [*ours, *theirs]
+    if heads is not None:
+        parts = [x.flatten(1).unflatten(1, (heads, -1)) for x in parts]
+    sums = []
+    for block, left, right, their_left, their_right in spread(blocks(batch), *parts, heads_first=True):
+        p, q = (log_relation(*x, block.padded_pairs) for x in ((left, right), (their_left, their_right)))
+        sums.append(F.kl_div(p, q, log_target=True, reduction="sum") / p.shape[1])
+    return add(sums) / batch.tokens

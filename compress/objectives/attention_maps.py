@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.modules.blocks import BlockMaps
 from compress.errors import UserError
-from compress.objectives._common import make_zero_loss, teacher_of, widen
+from compress.objectives._common import add, make_zero_loss, teacher_of, widen
 from compress.objectives._layers import Layerwise, pair_count, same_heads
 
 _KIND = "attention_maps"
@@ -50,20 +53,21 @@ class Objective(Layerwise):
             return make_zero_loss(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
-            rows = zip(ours[s], theirs[t], strict=True)
-            return torch.stack([self._row(widen(a), widen(b)) for a, b in rows]).sum() / terms
+            blocks = zip(BlockMaps.of(ours[s]).blocks, BlockMaps.of(theirs[t]).blocks, strict=True)
+            sums = [self._compare(widen(a), widen(b)) for a, b in blocks]
+            return add(sums) / (terms * self.bound().student.layers[s].heads)
 
         return self.total(distance)
 
-    def _row(self, ours: Tensor, theirs: Tensor) -> Tensor:
-        """(H, l, l) of one sequence → its sum, mean over heads."""
+    def _compare(self, ours: Tensor, theirs: Tensor) -> Tensor:
+        """(n, H, L, L) of some sequences, 0 on padding → their sum."""
         if self.distance == "scores":
-            return (ours - theirs).square().sum() / ours.shape[0]
+            return F.mse_loss(ours, theirs, reduction="sum")
         tiny = torch.finfo(ours.dtype).tiny
         logs = theirs.clamp_min(tiny).log() - ours.clamp_min(tiny).log()
-        return (theirs * logs).sum() / ours.shape[0]
+        return (theirs * logs).sum()
 
-    def _maps(self, output: EncoderOutput) -> tuple[list[Tensor], ...]:
+    def _maps(self, output: EncoderOutput) -> tuple[Sequence[Tensor], ...]:
         maps = output.attention_scores if self.distance == "scores" else output.attentions
         if maps is None:
             raise UserError("the model's output has no attention maps", where=self.kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
@@ -39,4 +40,4 @@ class Objective(Base):
         theirs = teacher_of(teacher, _KIND)
         if not batch.tokens:
             return make_zero_loss(student.last_hidden)
-        return (self.maps(states(student, -1, _KIND), 0) - states(theirs, -1, _KIND)).square().mean()
+        return F.mse_loss(self.maps(states(student, -1, _KIND), 0), states(theirs, -1, _KIND))

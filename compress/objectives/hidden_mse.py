@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput
@@ -31,6 +32,6 @@ class Objective(HiddenStates):
             return make_zero_loss(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
-            return (self.maps(states(student, s, _KIND), s) - states(theirs, t, _KIND)).square().mean()
+            return F.mse_loss(self.maps(states(student, s, _KIND), s), states(theirs, t, _KIND))
 
         return self.total(distance)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs, Objective, Teacher
+from compress.encoder.modules.blocks import BlockMaps
 from compress.errors import UserError
 
 
@@ -152,6 +153,8 @@ def _ordinary(value: Any) -> Any:
     """
     if isinstance(value, Tensor):
         return value.clone() if value.is_inference() else value
+    if isinstance(value, BlockMaps):
+        return value.apply(_ordinary)
     if isinstance(value, tuple | list):
         return type(value)(_ordinary(item) for item in value)
     if isinstance(value, EncoderOutput):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from compress.encoder.modules import attention
+from compress.encoder.modules.blocks import spread
 from compress.encoder.modules.dropout import Dropout, dropout
 from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.modules.pattern import FULL
@@ -35,8 +36,8 @@ def reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.cat(contexts)
 
 
-def test_runs() -> None:
-    assert packed().runs == [(2, 3), (1, 70), (1, 1), (2, 50), (1, 12)]
+def test_runs_of_one_length_are_blocks() -> None:
+    assert [block.lengths for block in packed().blocks] == [[3, 3], [70], [1], [50, 50], [12]]
 
 
 @pytest.mark.parametrize("way", ["attend", "attend_explicitly", "_attend_padded"])
@@ -68,7 +69,7 @@ def test_ways_of_attention_agree(way: str, dtype: torch.dtype, tolerance: float)
 def test_one_run_needs_no_copy_of_the_parts() -> None:
     q = torch.randn(6, 3 * 2 * 4)
     parts = [part.unflatten(-1, (2, 4)) for part in q.chunk(3, -1)]
-    views = next(iter(PackedLayout(torch.tensor([0, 3, 6]), 3)._split(*parts)))[2:]
+    views = next(spread(PackedLayout(torch.tensor([0, 3, 6]), 3).blocks, *parts))[1:]
     assert all(view.untyped_storage().data_ptr() == q.untyped_storage().data_ptr() for view in views)
 
 

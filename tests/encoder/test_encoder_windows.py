@@ -44,12 +44,15 @@ def reference(parts: list[Tensor], lengths: list[int], window: int, first: int) 
 def ways(parts: list[Tensor], lengths: list[int], pattern: AttentionPattern) -> dict[str, Tensor]:
     q, k, v = parts
     layout = PackedLayout(torch.tensor([0, *lengths]).cumsum(0), max(lengths))
-    row, column, mask = layout._padding()
-    wide = [t.new_zeros(*mask.shape, *t.shape[1:]).index_put((row, column), t) for t in parts]
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    wide = [t.new_zeros(*mask.shape, *t.shape[1:]).masked_scatter(mask[..., None, None], t) for t in parts]
+    padding = PackedLayout(layout.cu_seqlens, max(lengths))
+    padding.__dict__["_blocks"] = [padding.whole]
     return {
         "packed": layout.attend(*parts, dropout=0.0, pattern=pattern),
         "packed, with maps": layout.attend_explicitly(*parts, dropout=0.0, pattern=pattern)[0],
         "as on GPU": layout._attend_padded(q, k, v, 0.0, pattern),
+        "as on GPU, with maps": padding.attend_explicitly(*parts, dropout=0.0, pattern=pattern)[0],
         "padded": PaddedLayout(mask).attend(*wide, dropout=0.0, pattern=pattern)[mask],
         "padded, with maps": PaddedLayout(mask).attend_explicitly(*wide, dropout=0.0, pattern=pattern)[0][mask],
     }

@@ -81,9 +81,9 @@ def test_relations_beside_numpy(heads: int | None) -> None:
     left, right = rng.normal(size=(2, 2, 3, 2, 4))
     count = heads or 2
     width = 8 // count
-    found = log_relation(torch.tensor(left), torch.tensor(right), heads).numpy()
+    found = log_relation(*(torch.tensor(x).flatten(2).unflatten(2, (count, -1)).transpose(1, 2) for x in (left, right)))
     assert found.shape == (2, count, 3, 3)
     for n in range(2):
         for h in range(count):
             q, k = (x[n].reshape(3, 8)[:, h * width : (h + 1) * width] for x in (left, right))
-            np.testing.assert_allclose(found[n, h], log_softmax(q @ k.T / np.sqrt(width), axis=1), atol=1e-12)
+            np.testing.assert_allclose(found[n, h].numpy(), log_softmax(q @ k.T / np.sqrt(width), axis=1), atol=1e-12)

@@ -41,7 +41,7 @@ def count(loss: str, sizes: Sizes, rows: int, record: device.Record) -> dict[str
     step(0)
     record.clear()
     step(1)
-    return {"kernels": record.totals()["kernels"], "predicted": count_kernels(loss, sizes, rows)}
+    return {"kernels": record.totals()["kernels"], "predicted": count_kernels(loss, sizes)}
 
 
 def count_all(record: device.Record) -> dict[str, dict[str, float]]:

@@ -14,6 +14,10 @@ from processes import FOLDER, run_script
 
 TABLE = FOLDER / "training_steps.json"
 SERIES = ("0.1x2", "0x1")
+BASE = "0x1@12+6"
+"""The layers of BERT-base and its usual student."""
+COMPARES_LAYERS = "task,DistilBERT,TinyBERT,attention KL,minilm,minilmv2,pkd,similarity,cka,vector similarity"
+MOST_KERNELS = 1200
 
 
 def _check(found: dict[str, Any]) -> None:
@@ -35,13 +39,28 @@ def test_steps_of_some_objectives_do_not_wait() -> None:
 
 @pytest.mark.thorough
 def test_no_step_waits() -> None:
-    found = run_script("training_steps.py", "all", *SERIES)
+    found = _count_all()
     assert found.keys() == json.loads(TABLE.read_text())["steps"].keys()
     _check(found)
 
 
+def test_no_loss_takes_many_times_the_kernels_of_the_task_loss() -> None:
+    """A loss that is computed sequence by sequence, or head by head, does."""
+    steps = json.loads(TABLE.read_text())["steps"]
+    kernels = {name: figures["kernels"] for name, figures in steps.items() if name.endswith(BASE)}
+    assert len(kernels) == len(COMPARES_LAYERS.split(","))
+    assert max(kernels.values()) < MOST_KERNELS, kernels
+
+
+def _count_all() -> dict[str, Any]:
+    return {
+        **run_script("training_steps.py", "all", *SERIES),
+        **run_script("training_steps.py", COMPARES_LAYERS, BASE),
+    }
+
+
 def _write() -> None:
-    found = run_script("training_steps.py", "all", *SERIES)
+    found = _count_all()
     steps = {name: {kind: x[kind] for kind in ("kernels", "copies")} for name, x in found.items()}
     document = {"torch": importlib.metadata.version("torch"), "steps": steps}
     TABLE.write_text(json.dumps(document, indent=1) + "\n")

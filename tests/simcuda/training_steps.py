@@ -1,8 +1,8 @@
 """What a training step costs on the simulated device: prints {case: {waits, log_waits, kernels, any_order, ..}}.
 
-Arguments: the cases, "all" or names with commas between them, then `DROPOUTxMICRO_BATCHES`, such as 0.1x1.
-A teacher of four layers, a student of two; bf16. Counted is a step that writes no line into the log, and, for its
-waits, one that does.
+Arguments: the cases, "all" or names with commas between them, then `DROPOUTxMICRO_BATCHES`, such as 0.1x1, or with
+the layers of teacher and student, such as 0x1@12+6; without: four and two. bf16. Counted is a step that writes no line
+into the log, and, for its waits, one that does.
 """
 
 from __future__ import annotations
@@ -152,10 +152,30 @@ def _model(case: Case, layers: int, dropout: float) -> Model:
     return Model(config, {case.head.name: case.head}).initialize(layers)
 
 
-def count(case: Case, dropout: float, parts: int, record: device.Record) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Series:
+    """dropout: in both models.  parts: micro-batches of a step.  teacher, student: layers."""
+
+    dropout: float
+    parts: int
+    teacher: int = 4
+    student: int = 2
+
+    @classmethod
+    def parse(cls, word: str) -> Series:
+        """0.1x2, or 0.1x2@12+6."""
+        step, _, depths = word.partition("@")
+        dropout, parts = step.split("x")
+        return cls(float(dropout), int(parts), *map(int, filter(None, depths.split("+"))))
+
+
+def count(case: Case, series: Series, record: device.Record) -> dict[str, Any]:
     """Figures of a steady step."""
-    teacher, student = _model(case, 4, dropout), _model(case, 2, dropout)
-    pair = ModelPair(student.config, teacher.config, ((0, 1), (1, 3)))
+    parts = series.parts
+    teacher, student = (_model(case, layers, series.dropout) for layers in (series.teacher, series.student))
+    stride = series.teacher // series.student
+    pairs = tuple((s, stride * (s + 1) - 1) for s in range(series.student))
+    pair = ModelPair(student.config, teacher.config, pairs)
     objectives = {}
     for number, row in enumerate(case.objectives):
         keys = {name: value for name, value in row.items() if name != "kind"}
@@ -190,11 +210,10 @@ def count(case: Case, dropout: float, parts: int, record: device.Record) -> dict
 
 
 if __name__ == "__main__":
-    series = [(float(dropout), int(parts)) for dropout, parts in (word.split("x") for word in sys.argv[2:])]
     chosen = CASES if sys.argv[1] == "all" else {name: CASES[name] for name in sys.argv[1].split(",")}
     found = {}
     with device.simulate() as recorded:
         for name, case in chosen.items():
-            for dropout, parts in series:
-                found[f"{name}, {dropout:g}x{parts}"] = count(case, dropout, parts, recorded)
+            for word in sys.argv[2:]:
+                found[f"{name}, {word}"] = count(case, Series.parse(word), recorded)
     print(json.dumps(found))

@@ -5,7 +5,8 @@ for export, tracing and structural pruning. The encoder's own lines are the same
 
 On CPU packed attention takes runs of neighbouring sequences of one length as one batched product over views: measured
 faster than grouping by copy and 2.7 times faster than padding. Rows sorted by length have the fewest runs.
-On GPU it is one variable-length kernel where that applies, else SDPA over a padded copy.
+On GPU it is one variable-length kernel where that applies, else SDPA over a padded copy; explicit maps are computed
+over blocks of sequences of like length (`blocks`).
 Windowed attention runs over blocks of the same runs or of the padded copy, linear in the length; `PaddedLayout` masks.
 """
 
@@ -13,7 +14,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +25,7 @@ from torch import Tensor
 from compress.contracts import Batch
 from compress.encoder.config.heads import Pooling
 from compress.encoder.modules.attention import attend_explicitly, attention
+from compress.encoder.modules.blocks import Block, BlockMaps, Padding, divide, spread
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import ScoreBias
 from compress.encoder.modules.windows import attend_in_windows, build_window_mask
@@ -32,8 +35,8 @@ from compress.encoder.modules.windows import attend_in_windows, build_window_mas
 class AttentionMaps:
     """Explicit maps of one layer: B tensors (H, l, l) each, before dropout. scores: before the softmax."""
 
-    probabilities: list[Tensor] = field(default_factory=list)
-    scores: list[Tensor] = field(default_factory=list)
+    probabilities: Sequence[Tensor]
+    scores: Sequence[Tensor]
 
 
 class Layout(Protocol):
@@ -94,8 +97,9 @@ class PackedLayout:
         self.max_length = max_length
         self._on_host = cu_seqlens if on_host is None else on_host
         self._bounds: Tensor | None = None
-        self._runs: list[tuple[int, int]] | None = None
-        self._grid: tuple[Tensor, Tensor, Tensor] | None = None
+        self._blocks: list[Block] | None = None
+        self._whole: Block | None = None
+        self._real: Tensor | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> PackedLayout:
@@ -103,17 +107,39 @@ class PackedLayout:
         return cls(batch.cu_seqlens, batch.max_length, batch.on_host.cu_seqlens)
 
     @property
-    def runs(self) -> list[tuple[int, int]]:
-        """(sequences, length) of each run of neighbouring sequences of one length."""
-        if self._runs is None:
-            runs: list[tuple[int, int]] = []
-            for length in self._on_host.diff().tolist():
-                if runs and runs[-1][1] == length:
-                    runs[-1] = (runs[-1][0] + 1, length)
-                else:
-                    runs.append((1, length))
-            self._runs = runs
-        return self._runs
+    def pads(self) -> bool:
+        """Whether blocks hold sequences of like length, and not of one length alone."""
+        return self.cu_seqlens.is_cuda
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each sequence."""
+        return self._on_host.diff().tolist()
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Neighbouring sequences that one product serves: on CPU the runs of one length."""
+        if self._blocks is None:
+            self._blocks, first = [], 0
+            for lengths in divide(self.lengths, padded=self.pads):
+                self._blocks.append(self._block(first, lengths))
+                first += len(lengths)
+        return self._blocks
+
+    @property
+    def whole(self) -> Block:
+        """All sequences as one block, whatever their lengths."""
+        if self._whole is None:
+            self._whole = self.blocks[0] if len(self.blocks) == 1 else self._block(0, self.lengths)
+        return self._whole
+
+    def _block(self, first: int, lengths: Sequence[int]) -> Block:
+        """first: number of its first sequence."""
+        if len(set(lengths)) <= 1:
+            return Block(lengths)
+        bounds = self.cu_seqlens[first : first + len(lengths) + 1]
+        bounds = bounds - bounds[0] if first else bounds
+        return Block(lengths, Padding.of(bounds, max(lengths), sum(lengths)))
 
     def attend(
         self,
@@ -125,7 +151,7 @@ class PackedLayout:
         pattern: AttentionPattern = FULL,
         scores: ScoreBias | None = None,
     ) -> Tensor:
-        if not q.is_cuda:
+        if not self.pads:
             return self._attend_runs(q, k, v, dropout, pattern, scores)
         narrow = q.dtype in (torch.bfloat16, torch.float16)
         if scores is None and dropout == 0 and narrow and q.shape[-1] % 8 == 0 and _varlen(pattern):
@@ -142,26 +168,25 @@ class PackedLayout:
         pattern: AttentionPattern = FULL,
         scores: ScoreBias | None = None,
     ) -> tuple[Tensor, AttentionMaps]:
-        maps, contexts = AttentionMaps(), []
-        for count, length, q_run, k_run, v_run in self._split(q, k, v):
-            visible = None if pattern.is_full(length) else build_window_mask(length, pattern, q.device)
-            bias = None if scores is None else scores.bias(q_run, k_run, self.max_length)
-            context, probabilities, found = attend_explicitly(q_run, k_run, v_run, visible, dropout, bias)
-            contexts.append(_flatten(context, count * length))
-            maps.probabilities.extend(probabilities.unbind(0))
-            maps.scores.extend(found.unbind(0))
-        return torch.cat(contexts), maps
+        contexts, probabilities, found = [], [], []
+        for block, q_block, k_block, v_block in spread(self.blocks, q, k, v, heads_first=True):
+            hidden = _build_hidden(block, pattern, q.device)
+            bias = None if scores is None else scores.bias(q_block, k_block, self.max_length)
+            context, shares, raw = attend_explicitly(q_block, k_block, v_block, hidden, dropout, bias)
+            contexts.append(block.join(context, heads_first=True))
+            probabilities.append(shares)
+            found.append(raw)
+        maps = AttentionMaps(BlockMaps(probabilities, self.blocks), BlockMaps(found, self.blocks))
+        return _join_contexts(contexts), maps
 
     def attend_first(self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float) -> Tensor:
-        if q.is_cuda:
-            row, column, mask = self._padding()
-            shape = (mask.shape[0], self.max_length, *k.shape[1:])
-            k, v = (x.new_zeros(shape).index_put((row, column), x).transpose(1, 2) for x in (k, v))
-            seen = mask[:, None, None, :]
+        if self.pads:
+            k, v = (self.whole.spread(x) for x in (k, v))
+            seen = self._seen()
             return F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=seen, dropout_p=dropout).squeeze(2)
-        contexts, counts = [], [count for count, _ in self.runs]
+        contexts, counts = [], [len(block.lengths) for block in self.blocks]
         with torch.autocast("cpu", enabled=False):
-            for (_, _, _, k_run, v_run), q_run in zip(self._split(k, k, v), q.split(counts), strict=True):
+            for (_, k_run, v_run), q_run in zip(spread(self.blocks, k, v), q.split(counts), strict=True):
                 contexts.append(attention(q_run[:, :, None], k_run, v_run, dropout).squeeze(2))
         return torch.cat(contexts)
 
@@ -189,25 +214,19 @@ class PackedLayout:
             lengths = lengths.clamp(min=1)
         return sums / lengths[:, None]
 
-    def _split(self, q: Tensor, k: Tensor, v: Tensor):
-        """(count, length, q, k, v) of each run, tensors as views (count, H, length, K)."""
-        sizes = [count * length for count, length in self.runs]
-        for (count, length), *parts in zip(self.runs, q.split(sizes), k.split(sizes), v.split(sizes), strict=True):
-            yield count, length, *(part.unflatten(0, (count, length)).transpose(1, 2) for part in parts)
-
     def _attend_runs(
         self, q: Tensor, k: Tensor, v: Tensor, dropout: float, pattern: AttentionPattern, scores: ScoreBias | None
     ) -> Tensor:
         contexts = []
         with torch.autocast("cpu", enabled=False):  # the precision of each product is chosen for it
-            for count, length, q_run, k_run, v_run in self._split(q, k, v):
-                if pattern.is_full(length):
+            for block, q_run, k_run, v_run in spread(self.blocks, q, k, v):
+                if pattern.is_full(block.length):
                     bias = None if scores is None else scores.bias(q_run, k_run, self.max_length)
                     context = attention(q_run, k_run, v_run, dropout, bias)
                 else:
                     context = attend_in_windows(q_run, k_run, v_run, pattern, dropout)
-                contexts.append(_flatten(context, count * length))
-        return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+                contexts.append(block.join(context))
+        return _join_contexts(contexts)
 
     def _attend_varlen(self, q: Tensor, k: Tensor, v: Tensor, pattern: AttentionPattern) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
@@ -231,26 +250,22 @@ class PackedLayout:
         pattern: AttentionPattern,
         scores: ScoreBias | None = None,
     ) -> Tensor:
-        row, column, mask = self._padding()
-        shape = (mask.shape[0], self.max_length, *q.shape[1:])
-        q, k, v = (x.new_zeros(shape).index_put((row, column), x).transpose(1, 2) for x in (q, k, v))
+        whole, seen = self.whole, self._seen()
+        q, k, v = (whole.spread(x) for x in (q, k, v))
         if pattern.is_full(self.max_length):
-            seen = _join(mask[:, None, None, :], scores, q, k)
-            context = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout)
+            context = F.scaled_dot_product_attention(q, k, v, attn_mask=_join(seen, scores, q, k), dropout_p=dropout)
         else:
-            context = attend_in_windows(q, k, v, pattern, dropout, mask)
-        return context.transpose(1, 2)[row, column]
+            real = None if seen is None else seen[:, 0, 0]
+            context = attend_in_windows(q, k, v, pattern, dropout, real)
+        return whole.join(context)
 
-    def _padding(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Row and column of each token in a padded batch, and that batch's mask (B, L)."""
-        if self._grid is None:
-            lengths, tokens = self.cu_seqlens.diff(), int(self._on_host[-1])
-            rows = torch.arange(len(lengths), device=lengths.device)
-            row = torch.repeat_interleave(rows, lengths, output_size=tokens)
-            column = torch.arange(tokens, device=lengths.device) - self.cu_seqlens[row]
-            mask = torch.arange(self.max_length, device=lengths.device) < lengths[:, None]
-            self._grid = (row, column, mask)
-        return self._grid
+    def _seen(self) -> Tensor | None:
+        """(B, 1, 1, L) bool, false on padding of the whole."""
+        if self.whole.padding is None:
+            return None
+        if self._real is None:
+            self._real = ~self.whole.padding.is_padding
+        return self._real[:, None, None]
 
 
 class PaddedLayout:
@@ -270,7 +285,7 @@ class PaddedLayout:
         scores: ScoreBias | None = None,
     ) -> Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        seen = _join(self._visible(q.shape[2], pattern, q.device), scores, q, k)
+        seen = _join(_build_visible(self.mask, q.shape[2], pattern, q.device), scores, q, k)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout).transpose(1, 2)
 
     def attend_explicitly(
@@ -284,9 +299,10 @@ class PaddedLayout:
         scores: ScoreBias | None = None,
     ) -> tuple[Tensor, AttentionMaps]:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        visible = self._visible(q.shape[2], pattern, q.device)
+        visible = _build_visible(self.mask, q.shape[2], pattern, q.device)
+        hidden = None if visible is None else ~visible
         bias = None if scores is None else scores.bias(q, k, q.shape[2])
-        context, probabilities, found = attend_explicitly(q, k, v, visible, dropout, bias)
+        context, probabilities, found = attend_explicitly(q, k, v, hidden, dropout, bias)
         maps = AttentionMaps(self._real(probabilities), self._real(found))
         return context.transpose(1, 2), maps
 
@@ -314,19 +330,30 @@ class PaddedLayout:
         weights = (real.cumsum(1) * real if pooling == "weighted_mean" else real)[..., None]
         return (x * weights).sum(1) / weights.sum(1)
 
-    def _visible(self, length: int, pattern: AttentionPattern, device: torch.device) -> Tensor | None:
-        """Bool, broadcast to (B, H, L, L). By a window, padding sees itself too: a row that sees nothing gives NaN."""
-        real = None if self.mask is None else self.mask[:, None, None, :]
-        if pattern.window is None:  # whether the window covers `length` is not asked: a traced length is not known
-            return real
-        visible = build_window_mask(length, pattern, device)
-        return visible if real is None else visible & real | torch.eye(length, dtype=torch.bool, device=device)
-
     def _real(self, maps: Tensor) -> list[Tensor]:
         """Each sequence's map without its padding."""
         if self.mask is None:
             return list(maps.unbind(0))
         return [m[:, keep][:, :, keep] for m, keep in zip(maps.unbind(0), self.mask.unbind(0), strict=True)]
+
+
+def _build_visible(real: Tensor | None, length: int, pattern: AttentionPattern, device: torch.device) -> Tensor | None:
+    """Bool, broadcast to (n, H, L, L); None: all see all. By a window, padding sees itself too: a row that sees nothing
+    gives NaN. real: (n, L), false on padding."""
+    keys = None if real is None else real[:, None, None, :]
+    if pattern.window is None:  # whether the window covers `length` is not asked: a traced length is not known
+        return keys
+    visible = build_window_mask(length, pattern, device)
+    return visible if keys is None else visible & keys | torch.eye(length, dtype=torch.bool, device=device)
+
+
+def _build_hidden(block: Block, pattern: AttentionPattern, device: torch.device) -> Tensor | None:
+    """The opposite, of a block's tokens."""
+    is_padding = None if block.padding is None else block.padding.is_padding
+    if pattern.is_full(block.length):
+        return None if is_padding is None else is_padding[:, None, None, :]
+    visible = _build_visible(None if is_padding is None else ~is_padding, block.length, pattern, device)
+    return None if visible is None else ~visible
 
 
 def _join(visible: Tensor | None, scores: ScoreBias | None, q: Tensor, k: Tensor) -> Tensor | None:
@@ -337,9 +364,9 @@ def _join(visible: Tensor | None, scores: ScoreBias | None, q: Tensor, k: Tensor
     return bias if visible is None else bias.masked_fill(~visible, float("-inf"))
 
 
-def _flatten(context: Tensor, tokens: int) -> Tensor:
-    """(B, H, l, K) → (B·l, H, K); without a copy for what SDPA returns on CPU."""
-    return context.transpose(1, 2).reshape(tokens, context.shape[1], context.shape[3])
+def _join_contexts(contexts: list[Tensor]) -> Tensor:
+    """(T, H, K) of those of the blocks."""
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
 
 @functools.cache

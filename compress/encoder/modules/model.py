@@ -9,7 +9,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from compress.contracts import Batch, EncoderOutput, Needs
+from compress.contracts import Batch, EncoderOutput, Needs, reads_layer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.integers.fake_quantized import attach, compute_weight
 from compress.encoder.modules.dropout import dropout
@@ -74,8 +74,9 @@ class Encoder(nn.Module):
         states, traces = [], []
         config = self.config
         turns = self.turns(position_ids)
-        for group, pattern, turn in zip(config.groups, config.patterns, turns, strict=True):
-            trace = LayerTrace(bool(needs.attentions or needs.attention_scores), bool(needs.projections))
+        for layer, (group, pattern, turn) in enumerate(zip(config.groups, config.patterns, turns, strict=True)):
+            wants_maps = reads_layer(needs.attentions, layer) or reads_layer(needs.attention_scores, layer)
+            trace = LayerTrace(wants_maps, reads_layer(needs.projections, layer))
             if needs.hidden_states:
                 states.append(x)
             x = self.layers[group](x, layout, trace, pattern, turn)
@@ -140,13 +141,13 @@ class Encoder(nn.Module):
 
 def _collect(output: EncoderOutput, traces: list[LayerTrace], needs: Needs) -> None:
     """Move what the layers kept into the fields that were asked for."""
-    maps = [trace.maps for trace in traces if trace.maps is not None]
     if needs.attentions:
-        output.attentions = tuple(m.probabilities for m in maps)
+        output.attentions = tuple(trace.maps.probabilities if trace.maps else [] for trace in traces)
     if needs.attention_scores:
-        output.attention_scores = tuple(m.scores for m in maps)
+        output.attention_scores = tuple(trace.maps.scores if trace.maps else [] for trace in traces)
     if needs.projections:
-        kept = [trace.projections for trace in traces if trace.projections is not None]
+        nothing = output.last_hidden.new_zeros(0)
+        kept = [trace.projections or (nothing,) * 3 for trace in traces]
         output.queries, output.keys, output.values = (tuple(p[i] for p in kept) for i in range(3))
 
 

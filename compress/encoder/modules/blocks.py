@@ -1,0 +1,174 @@
+"""Neighbouring sequences as one tensor (n, H, L, K), so that one product serves many sequences.
+
+What is computed sequence by sequence costs a GPU a launch each. Sequences of one length are a block as they lie; on a
+GPU those of like length are one too, padded to the longest.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+MOST_PADDING = 2.0
+"""How many times the pairs of its real tokens a padded block has at most: the factor on the memory of its maps."""
+MOST_PAIRS = 1 << 22
+"""Pairs of tokens of a padded block, padding included, unless one sequence has more: with 12 heads its scores take 200
+MB in fp32, which bounds what is computed at a time."""
+
+
+def divide(lengths: Sequence[int], *, padded: bool) -> list[Sequence[int]]:
+    """The lengths of neighbouring sequences, block by block."""
+    if not padded:
+        return [list(run) for _, run in groupby(lengths)]
+    blocks: list[list[int]] = []
+    pairs = longest = 0
+    for length in reversed(lengths):  # the last is the longest where rows are in order of their length
+        pairs, longest = pairs + length * length, max(longest, length)
+        wide = (len(blocks[-1]) + 1) * longest**2 if blocks else 0
+        if not blocks or wide > min(MOST_PADDING * pairs, MOST_PAIRS):
+            blocks.append([])
+            pairs, longest = length * length, length
+        blocks[-1].append(length)
+    return [block[::-1] for block in reversed(blocks)]
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Where a padded block is read from and written to.
+
+    sources: (n·L,) int64, the block's token in each place; padding repeats the last token of its sequence.  places:
+    (t,) int64, the place of each token.  is_padding: (n, L) bool.
+    """
+
+    sources: Tensor
+    places: Tensor
+    is_padding: Tensor
+
+    @classmethod
+    def of(cls, bounds: Tensor, longest: int, tokens: int) -> Padding:
+        """bounds: (n+1,) of the block's sequences among its tokens, on the device."""
+        starts, ends = bounds[:-1], bounds[1:]
+        steps = torch.arange(longest, device=bounds.device)
+        sources = torch.minimum(starts[:, None] + steps, ends[:, None] - 1)
+        lengths = ends - starts
+        skipped = torch.arange(0, len(lengths) * longest, longest, device=bounds.device) - starts
+        places = torch.repeat_interleave(skipped, lengths, output_size=tokens)
+        places = places + torch.arange(tokens, device=bounds.device)
+        return cls(sources.flatten(), places, steps >= lengths[:, None])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Neighbouring sequences. lengths: of each.  padding: None where all are of one length."""
+
+    lengths: Sequence[int]
+    padding: Padding | None = None
+
+    @property
+    def length(self) -> int:
+        """L, of the longest."""
+        return max(self.lengths, default=0)
+
+    @property
+    def tokens(self) -> int:
+        """t, of all its sequences."""
+        return sum(self.lengths)
+
+    @functools.cached_property
+    def padded_pairs(self) -> Tensor | None:
+        """(n, 1, L, L) bool: one of the two tokens is padding; None where there is none."""
+        if self.padding is None:
+            return None
+        return self.padding.is_padding[:, None, :, None] | self.padding.is_padding[:, None, None]
+
+    def spread(self, x: Tensor, *, heads_first: bool = False) -> Tensor:
+        """(t, H, K), the block's tokens end to end → (n, H, L, K), a view where all sequences have one length.
+
+        What padding holds means nothing: it is to be masked.  heads_first: how padded ones lie in memory, so that
+        products over sequences and heads need no copy.
+        """
+        shape = (len(self.lengths), self.length)
+        if self.padding is None:
+            return x.unflatten(0, shape).transpose(1, 2)
+        if not heads_first:
+            return _pad(x, 0, self.padding).unflatten(0, shape).transpose(1, 2)
+        return _pad(x.transpose(0, 1), 1, self.padding).unflatten(1, shape).transpose(0, 1)
+
+    def join(self, x: Tensor, *, heads_first: bool = False) -> Tensor:
+        """(n, H, L, K) → (t, H, K), its padding dropped.  heads_first: how x lies in memory."""
+        if self.padding is None:
+            return x.transpose(1, 2).reshape(-1, x.shape[1], x.shape[3])  # without a copy for what SDPA returns on CPU
+        if not heads_first:
+            return x.transpose(1, 2).flatten(0, 1).index_select(0, self.padding.places)
+        return x.transpose(0, 1).flatten(1, 2).index_select(1, self.padding.places).transpose(0, 1)
+
+
+def _pad(x: Tensor, dim: int, padding: Padding) -> Tensor:
+    """t → n·L in this dimension."""
+    padded: Tensor = _Pad.apply(x, dim, padding.sources, padding.places)  # pyright: ignore[reportAssignmentType]
+    return padded
+
+
+class _Pad(torch.autograd.Function):
+    """Padding has no gradient: what is to be added up over the places of a token is then read from one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, sources: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.dim = dim
+        return x.index_select(dim, sources)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (places,) = ctx.saved_tensors
+        return gradient.index_select(ctx.dim, places), None, None, None
+
+
+def spread(blocks: Sequence[Block], *tensors: Tensor, heads_first: bool = False) -> Iterator[tuple[Any, ...]]:
+    """Each block with its part of tensors (T, H, K) of all tokens, each (n, H, L, K)."""
+    parts = [x.split([block.tokens for block in blocks]) for x in tensors]
+    for block, *own in zip(blocks, *parts, strict=True):
+        yield block, *(block.spread(x, heads_first=heads_first) for x in own)
+
+
+class BlockMaps(Sequence[Tensor]):
+    """B maps (H, l, l), one a sequence, as views of one tensor (n, H, L, L) for each of `layout`'s blocks."""
+
+    def __init__(self, maps: Sequence[Tensor], layout: Sequence[Block]) -> None:
+        self._maps, self._layout = maps, layout
+
+    @classmethod
+    def of(cls, maps: Sequence[Tensor]) -> BlockMaps:
+        """Any maps; those that lie one by one are blocks of one."""
+        return maps if isinstance(maps, cls) else cls([x[None] for x in maps], [Block([x.shape[-1]]) for x in maps])
+
+    @functools.cached_property
+    def blocks(self) -> list[Tensor]:
+        """(n, H, L, L) of each block, 0 on padding."""
+        masks = [block.padded_pairs for block in self._layout]
+        return [x if mask is None else x.masked_fill(mask, 0.0) for x, mask in zip(self._maps, masks, strict=True)]
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> BlockMaps:
+        """`function` of each block's tensor."""
+        return BlockMaps([function(x) for x in self._maps], self._layout)
+
+    def __len__(self) -> int:
+        return sum(len(block.lengths) for block in self._layout)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for maps, block in zip(self._maps, self._layout, strict=True):
+            for x, length in zip(maps.unbind(0), block.lengths, strict=True):
+                yield x[:, :length, :length]
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Tensor]: ...
+    def __getitem__(self, index: int | slice) -> Tensor | list[Tensor]:
+        return list(self)[index]
