@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
-def finished(folder: Path, *words: str) -> None:
-    """Run a command that works in `folder`, unless the folder says that it finished."""
+def finished(folder: Path, *words: str, accepted: Sequence[int] = (0,)) -> None:
+    """Run a command that works in `folder`, unless the folder says that it finished. accepted: exit codes that leave a
+    result."""
     record = folder / "compress-run.json"
     if record.exists() and json.loads(record.read_text(encoding="utf-8"))["status"] == "finished":
         return
     again = ["--resume"] if record.exists() else []
-    subprocess.run([sys.executable, "-m", "compress", *words, "--output", str(folder), *again], check=True)
+    done = subprocess.run([sys.executable, "-m", "compress", *words, "--output", str(folder), *again], check=False)
+    if done.returncode not in accepted:
+        raise SystemExit(f"compress {' '.join(words)}: exit code {done.returncode}")
 
 
 def reported(folder: Path, *words: str) -> dict[str, Any]:

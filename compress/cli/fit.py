@@ -73,8 +73,8 @@ class Megabytes(click.ParamType):
     type=click.IntRange(1, 1_000_000),
     default=400,
     show_default=True,
-    help="--train: optimizer steps (32 rows each) for the last candidate; the others get a half and a quarter. full: "
-    "as many again with quantization.",
+    help="--train: optimizer steps (32 rows each; 64 of embedding models and rerankers) for the last candidate; the "
+    "others get a half and a quarter. full: as many again with quantization.",
 )
 @click.option(
     "--trials",

@@ -11,6 +11,7 @@ import torch
 from compress.contracts import Needs
 from compress.data.batches.batches import evaluation_batches, restore_outputs
 from compress.data.batches.examples import encode_texts
+from compress.data.tasks.embedding import check_prompts
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokenizer_files import lowercased
 from compress.encoder.infer.prepare import prepare
@@ -49,6 +50,7 @@ class Embedder:
         self.tokenizer = Tokenizer.from_files(files, where=str(self.folder))
         self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
         self.max_length = min(self.parts.max_length or loaded.meta.max_length or 10**9, self.config.max_positions)
+        check_prompts(self.tokenizer, [self.parts.prompt], self.max_length)
         self._run = prepare(loaded.model, serving_precision(precision, device))
 
     @property

@@ -194,6 +194,19 @@ def test_what_a_search_cannot_do(tmp_path, toy_tokenizer_files):
         task_of("embedding", {"unpooled_prompts": True}).encode(Tokenizer(toy_tokenizer_files), test, max_length=8)
 
 
+def test_a_prompt_leaves_room_for_the_text(tmp_path, toy_tokenizer_files):
+    tokenizer, prompted = Tokenizer(toy_tokenizer_files), task_of("embedding", {"query_prompt": "the the the "})
+    rows = [{"query": "the film", "positive": "a plot"}]
+    test = opened(write(tmp_path / "test.jsonl", rows).parent).split("test")
+    with pytest.raises(UserError, match=r"the prompt 'the the the ' leaves no room for a text: 5 tokens are read"):
+        prompted.encode(tokenizer, test, max_length=5)
+    assert prompted.encode(tokenizer, test, max_length=6).cut == 1, "a text may be cut, but not left out"
+    alone = task_of("embedding", {"prompt": "the the the "})
+    with pytest.raises(UserError, match="leaves no room"):
+        alone.encode_texts(tokenizer, ["the film"], max_length=5)
+    assert len(alone.encode_texts(tokenizer, ["the film"], max_length=6)) == 1
+
+
 def test_fidelity_is_over_different_texts(tmp_path, toy_tokenizer_files):
     (tmp_path / "test.jsonl").write_text(
         "".join(json.dumps({"text": f"film {'a' * (i % 15)}"}) + "\n" for i in range(30))

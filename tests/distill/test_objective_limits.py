@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from compress.contracts import Needs
+from compress.data.tasks import task_of
 from compress.errors import UserError
 from compress.stages.distill.column_teacher import ColumnTeacher, check_columns_suffice
 from compress.stages.distill.spec import Spec
@@ -37,25 +38,26 @@ def named(**objectives: Any) -> dict[str, tuple[float, nn.Module]]:
 
 
 def test_objectives_that_fit_pass() -> None:
-    check_objectives(named(vectors=objective(of_vectors=True)), spec(), embeds=True)
-    check_objectives(named(soft_targets=objective()), spec(), embeds=False)
+    check_objectives(named(vectors=objective(of_vectors=True)), spec(), task_of("embedding"))
+    check_objectives(named(soft_targets=objective()), spec(), task_of("classification"))
     hidden = objective(student_needs=Needs(hidden_states=True))
-    check_objectives(named(hidden=hidden), spec(), embeds=True)
-    check_objectives(named(hidden=hidden), spec(), embeds=False)
-    check_objectives({}, spec(control=True, select="best"), embeds=False)
+    check_objectives(named(hidden=hidden), spec(), task_of("embedding"))
+    check_objectives(named(hidden=hidden), spec(), task_of("classification"))
+    check_objectives({}, spec(control=True, select="best"), task_of("classification"))
 
 
 @pytest.mark.parametrize(
-    ("one", "embeds", "message"),
+    ("one", "kind", "message"),
     [
-        (objective(), True, "objective bad reads the logits of classes, and the model gives vectors"),
-        (objective(of_vectors=True), False, "objective bad compares sentence embeddings, and the model answers a task"),
+        (objective(), "embedding", "bad reads the logits of classes, and the model gives vectors"),
+        (objective(of_vectors=True), "classification", "bad compares .*, and the model answers a task; .*distilbert-t"),
+        (objective(of_vectors=True), "reranking", "bad compares sentence .*, and the model is a reranker; .*rerank-d"),
     ],
 )
-def test_the_objective_that_does_not_fit_is_named(one: Any, embeds: bool, message: str) -> None:
+def test_the_objective_that_does_not_fit_is_named(one: Any, kind: str, message: str) -> None:
     hidden = objective(student_needs=Needs(hidden_states=True))
     with pytest.raises(UserError, match=message):
-        check_objectives(named(good=hidden, bad=one), spec(), embeds)
+        check_objectives(named(good=hidden, bad=one), spec(), task_of(kind))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_the_objective_that_does_not_fit_is_named(one: Any, embeds: bool, messag
 )
 def test_what_needs_classes_is_rejected_for_vectors(key: str, value: Any) -> None:
     with pytest.raises(UserError, match=f"{key} is not supported for sentence embeddings"):
-        check_objectives({}, spec(**{key: value}), embeds=True)
+        check_objectives({}, spec(**{key: value}), task_of("embedding"))
 
 
 # --- columns ------------------------------------------------------------------------------------------------------

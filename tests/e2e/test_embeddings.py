@@ -204,6 +204,22 @@ def test_fit_plans_by_the_vectors(
     assert done.code == 0, done.err
 
 
+@pytest.mark.thorough
+def test_fit_trains_its_candidates_by_the_vectors(mine: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(block_table, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))
+    flags = ("--length", "16", "--runtime", "onnxruntime", "--plans", "1", "--max-mb", "0.03", "--uncertified")
+    trained = ("--train", "full", "--steps", "8", "--output", "runs/fit", "--json")
+    done = compress("fit", mine, *DATA, *flags, *trained)
+    assert done.code == 0, done.err
+    assert "skipped" not in done.err, "every training came to its end"
+    found = json.loads(done.out)["plans"]
+    names = [one["name"] for one in found]
+    assert any("recovery steps" in name for name in names), names
+    assert any("of them quantized" in name for name in names), names
+    check_carried(Path("runs/fit/model"), mine, same_model=False)
+
+
 def test_an_exported_file_gives_vectors_and_the_states_that_are_pooled(mine: Path, compress: Cli) -> None:
     pytest.importorskip("onnxruntime")
     done = compress("export", mine, "--output", "out", "--threads", "1")
@@ -255,7 +271,6 @@ def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress:
     told = {
         ("prune-width", "mine", *DATA, "--hidden-size", "8"): "narrower hidden states are not supported",
         ("prune-width", "mine", *DATA, "--keep", "0.5", "--importance", "taylor"): "needs labels",
-        ("fit", "mine", *DATA, "--max-mb", "1", "--train", "recover"): "training is not supported for sentence embed",
         ("finetune", "--model", "mine", "--data", "data", "--task", "embedding"): "is not trained on labels",
         ("factorize", "mine", *DATA, "--set", "stages.1.objectives=[{kind: soft_targets, on: task}]"): (
             "objective soft_targets reads the logits of classes"
@@ -342,6 +357,11 @@ def test_a_static_model_of_token_vectors(mine: Path, compress: Cli) -> None:
     assert (done.code, done.line) == (
         2, f"error: dimensions: 17 dimensions: the vectors of {mine} have 16; give 16 or less"
     )  # fmt: skip
+    done = compress("make-static", mine, *DATA, "--dimensions", "8", "--keep-width", "--no-recover")
+    assert done.code == 2
+    assert "--dimensions and --keep-width together: both set the width of the vectors" in done.line
+    made = result(compress("make-static", mine, *DATA, "--keep-width", "--no-recover", "--output", "runs/wide"))
+    assert inspect(made).heads["task"].labels == HIDDEN
 
 
 def test_fewer_dimensions_and_stored_vectors(mine: Path, compress: Cli) -> None:

@@ -134,12 +134,15 @@ def test_verbs_without_training(mine: Path, compress: Cli, verb: str) -> None:
 
 
 @pytest.mark.thorough
-def test_fit_without_training(mine: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("train", ["none", "recover"])
+def test_fit_to_a_budget(mine: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch, train: str) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(block_table, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))
     flags = ("--length", "16", "--runtime", "onnxruntime", "--plans", "1", "--max-mb", "0.03", "--uncertified")
-    done = compress("fit", mine, *DATA, *flags, "--output", "runs/fit", "--json")
+    done = compress("fit", mine, *DATA, *flags, "--train", train, "--steps", "4", "--output", "runs/fit", "--json")
     assert done.code == 0, done.err
+    assert "skipped" not in done.err, "every training came to its end"
+    assert ("recovery steps" in done.out) == (train == "recover")
     told = json.loads(done.out)["certificate"]
     assert told["quality"]["metric"] == "ndcg_at_10"
 
@@ -193,7 +196,6 @@ def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress:
         ("evaluate", "mine", *DATA, "--task", "embedding"): "this data is for embedding, and the model's head is for",
         ("evaluate", "mine", *DATA, "--metric", "spearman"): "spearman has no figure on ranking",
         ("evaluate", "tanh", *DATA): "activation_fn 'torch.nn.modules.activation.Tanh' is not supported",
-        ("fit", "mine", *DATA, "--max-mb", "1", "--train", "recover"): "training is not supported for rerankers",
         ("predict", "mine", "a text"): "a reranker needs pairs of a query and a document",
         ("predict", "mine", "a text", "--embeddings"): "it scores pairs and gives no vectors",
         ("distill", "--recipe", "rerank-distil", "--teacher", "mine", *DATA, "--augment", "mix"): (

@@ -12,13 +12,15 @@ import pytest
 
 from compress.console import Console
 from compress.contracts import RunOptions
+from compress.data.tasks import task_of
 from compress.errors import Stopped, UserError
 from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.plan.plans import Plan
 from compress.fit.request.bounds import Bounds
 from compress.fit.train import trainer as training
 from compress.fit.train.recovery import RecoveryTraining
-from compress.fit.train.trainer import OutOfTime, Settings, Trainer, TrainingJob
+from compress.fit.train.settings import Settings, list_searched
+from compress.fit.train.trainer import OutOfTime, Trainer, TrainingJob
 from compress.recipe import Recipe, load_recipe
 from compress.storage.signals import StopFlag
 from evaluation.cost.latency import Latency
@@ -149,11 +151,11 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
     )
 
 
-def trainer(stop: StopFlag, deadline: float | None) -> Trainer:
+def trainer(stop: StopFlag, deadline: float | None, kind: str = "classification") -> Trainer:
     recipe = load_recipe("distilbert-task")
     case: Any = SimpleNamespace(
-        recipe=recipe, max_length=24, source=Path("parent"), options=RunOptions(json=True), console=Console(),
-        clock=SimpleNamespace(stop=stop, deadline=deadline),
+        recipe=recipe, task=task_of(kind), max_length=24, source=Path("parent"),
+        options=RunOptions(json=True), console=Console(), clock=SimpleNamespace(stop=stop, deadline=deadline),
     )  # fmt: skip
     journal: Any = SimpleNamespace(log=SimpleNamespace(parent=None), tags=dict)
     unused: Any = None
@@ -185,3 +187,25 @@ def test_what_a_training_is_asked(job: TrainingJob) -> None:
     assert (run.recipe.teacher, run.options.output, run.options.json) == ("parent", job.folder, False)
     assert run.console.json, "stdout is the fit's own"
     assert not run.measures, "what a fit judges itself is not measured twice"
+
+
+@pytest.mark.parametrize(
+    ("kind", "objectives"),
+    [("embedding", ["vectors", "vector_similarity"]), ("reranking", ["margin_mse", "listwise_kl"])],
+)
+def test_vectors_and_rankings_are_learned_as_their_recipes_say(
+    job: TrainingJob, kind: str, objectives: list[str]
+) -> None:
+    with StopFlag() as stop:
+        trainer(stop, None, kind)._run(dataclasses.replace(job, settings=Settings(rate=3e-4)))
+    stage = Below.made[0].recipe.stages[0]
+    assert [row.kind for row in stage.objectives] == objectives
+    assert (stage.training.steps, stage.training.learning_rate, stage.control) == (8, 3e-4, False)
+    assert stage.student.model == str(job.start)
+    assert stage.student.layers is None, "the layers are those of the plan"
+
+
+def test_what_trials_vary() -> None:
+    assert list(list_searched(task_of("classification"))) == ["rate", "temperature", "hidden", "labels"]
+    assert list(list_searched(task_of("regression"))) == ["rate", "hidden", "labels"], "scores have no temperature"
+    assert list(list_searched(task_of("embedding"))) == list(list_searched(task_of("reranking"))) == ["rate"]

@@ -13,6 +13,7 @@ import optuna
 import pytest
 
 from compress.contracts import RunOptions
+from compress.data.tasks import task_of
 from compress.errors import Stopped, UserError
 from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.plan.plans import Plan
@@ -52,7 +53,8 @@ class Bench:
         console = SimpleNamespace(note=self.said.append, warn=self.said.append)
         table = SimpleNamespace(fingerprint="data", task="classification")
         self.fit = SimpleNamespace(
-            path=folder, source=folder, table=table, bounds=Bounds(max_mb=9), max_length=24, console=console,
+            path=folder, source=folder, table=table, task=task_of("classification"),
+            bounds=Bounds(max_mb=9), max_length=24, console=console,
             wanted=SimpleNamespace(seconds=60.0),
         )  # fmt: skip
         self.healing = SimpleNamespace(
@@ -172,7 +174,7 @@ def test_trainings_that_fail_count(tmp_path: Path) -> None:
 
 def test_scores_have_no_temperature(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.fit.table.task = "regression"
+    bench.fit.task = task_of("regression")
     one = bench.run(2)
     assert all("temperature" not in t.params for t in open_study(one.name, one.url).trials)
 

@@ -152,6 +152,7 @@ class Task(FormTask):
             parts = [(self.prompt, texts, rows.numbers)]
             if form == "scored pairs":
                 parts.append((self.prompt, (text for _, part in rows.slices() for text in part or ()), rows.numbers))
+        check_prompts(tokenizer, [part[0] for part in parts], max_length)
         numbers = np.concatenate([part[2] for part in parts])
         whole = (text for prompt, given, _ in parts for text in self._as_read(given, prompt))
         return _encoded(tokenizer, whole, numbers, max_length)
@@ -162,6 +163,7 @@ class Task(FormTask):
     def encode_texts(
         self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
     ) -> Examples:
+        check_prompts(tokenizer, [self.prompt], max_length)
         return super().encode_texts(tokenizer, list(self._as_read(texts, self.prompt)), pairs, max_length=max_length)
 
     def check_texts(self, pairs: Sequence[str] | None) -> None:
@@ -259,6 +261,17 @@ class Task(FormTask):
 
     def settings_of(self, train: Rows | None, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: value for name, value in asked.items() if name != METRIC or value is not None}
+
+
+def check_prompts(tokenizer: Tokenizer, prompts: Iterable[str], max_length: int) -> None:
+    """Raise UserError for a prompt that takes all of the `max_length` tokens that are read of a text."""
+    for prompt in filter(None, dict.fromkeys(prompts)):
+        read = tokenizer.encode_batch([prompt], None, max_length=max_length)
+        if read.cut or len(read.ids) >= max_length:
+            raise UserError(
+                f"the prompt '{printable(prompt, 40)}' leaves no room for a text",
+                why=f"{max_length} tokens are read of both", do="increase the maximum length, or shorten the prompt",
+            )  # fmt: skip
 
 
 def form_of(rows: Rows) -> Form:

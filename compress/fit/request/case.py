@@ -78,12 +78,6 @@ class Case:
             raise UserError("the model has no task head", where=str(source), do="fine-tune it first: compress finetune")
         embeds = find_label_free(head_of(info.heads["task"])) is not None
         ranks = info.heads["task"].problem == "ranking"
-        if (embeds or ranks) and wanted.train != "none":
-            of, recipe_name = ("sentence embeddings", "embed-distil") if embeds else ("rerankers", "rerank-distil")
-            raise UserError(
-                f"training is not supported for {of}", where=f"--train {wanted.train}",
-                do=f"remove it, and train the result with compress distill --recipe {recipe_name}",
-            )  # fmt: skip
         refuse_static(info.config, "fit", str(source))
         refuse_quantized(info.config, "fitting it", str(source))
         refuse_low_rank(info.config, "fitting it", str(source))

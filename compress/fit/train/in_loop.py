@@ -16,7 +16,8 @@ from compress.fit.make.bench import Bench
 from compress.fit.make.evaluator import Evaluation, best_of
 from compress.fit.plan.search import choose_result
 from compress.fit.request.case import Case
-from compress.fit.train.trainer import FITTED, OutOfTime, Settings, Trainer, TrainingJob
+from compress.fit.train.settings import Settings
+from compress.fit.train.trainer import FITTED, OutOfTime, Trainer, TrainingJob
 from compress.stages.shared.stage import data_note
 
 SETTINGS = Settings(rate=2e-5, labels=0.0)

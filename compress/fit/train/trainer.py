@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +19,13 @@ from compress.fit.journal import Journal
 from compress.fit.make.evaluator import RECORD, Evaluation, Evaluator, read_evaluation
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
+from compress.fit.train.settings import RECIPES, Settings, outputs_of
 from compress.modelfolder import folder as modelfolder
 from compress.recipe import load_recipe
 from compress.run import Run
 from compress.storage import atomic
 
-RECIPE = "distilbert-task"
 FITTED = "fitted"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a training minimises. temperature: of the answers that are learned.  hidden, labels: weights of the squared
-    difference of hidden states and of the rows' own labels; that of the parent's answers is 1."""
-
-    rate: float = 1e-4
-    temperature: float = 2.0
-    hidden: float = 1.0
-    labels: float = 0.2
-
-    def overrides(self) -> Mapping[str, Any]:
-        """As paths of the recipe."""
-        rows: list[dict[str, Any]] = [
-            {"kind": "soft_targets", "on": "task", "temperature": self.temperature, "weight": 1.0},
-            {"kind": "hidden_mse", "weight": self.hidden},
-            {"kind": "hard_labels", "weight": self.labels},
-        ]
-        return {"stages.0.objectives": [r for r in rows if r["weight"]], "stages.0.training.learning_rate": self.rate}
-
-    def as_json(self) -> dict[str, float]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -62,7 +39,7 @@ class TrainingJob:
     name: str
     steps: int
     before: int = 0
-    settings: Settings = Settings()
+    settings: Settings = dataclasses.field(default_factory=Settings)
     more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -108,7 +85,8 @@ class Trainer:
         write(job, model)
         made = self.evaluator.evaluate(job.name, job.plan, fitted, begun, job.before + job.steps)
         made.write(told)
-        settings = {f"training.{key}": value for key, value in job.settings.as_json().items()}
+        read = job.settings.as_json(outputs_of(case.task))
+        settings = {f"training.{key}": value for key, value in read.items()}
         self.journal.record(job.folder, made, **settings)
         case.console.note(f"{made.name}: {report.figures_of(case.metric, made)}")
         return made
@@ -117,6 +95,7 @@ class Trainer:
         """The training itself, up to the end of the fit's time; one that was stopped goes on at its last step."""
         case, begun = self.case, time.monotonic()
         assert case.recipe.data is not None
+        outputs = outputs_of(case.task)
         said = {
             "seed": case.recipe.seed,
             "data": {**case.recipe.data.model_dump(mode="json"), "max_length": case.max_length},
@@ -126,7 +105,7 @@ class Trainer:
             "stages.0.training.steps": job.steps,
             "stages.0.training.epochs": None,
             "teacher": str(case.source),
-            **job.settings.overrides(),
+            **job.settings.overrides(outputs),
             **job.more,
         }
         overrides = tuple(Override(key, value, "--train") for key, value in said.items())
@@ -137,7 +116,7 @@ class Trainer:
         # Its tables and lines are not what the fit was run for: stdout is the fit's own.
         console = Console(quiet=case.console.quiet, json=True)
         run = Run(
-            load_recipe(RECIPE, overrides=overrides), options, console, None, {},
+            load_recipe(RECIPES[outputs], overrides=overrides), options, console, None, {},
             parent=self.journal.log.parent, tags=self.journal.tags(), measures=False,
         )  # fmt: skip
         try:

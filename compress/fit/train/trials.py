@@ -20,7 +20,8 @@ from compress.fit.make.evaluator import Evaluation
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.fit.train.recovery import RecoveryTraining
-from compress.fit.train.trainer import OutOfTime, Settings, TrainingJob
+from compress.fit.train.settings import Settings, list_searched, outputs_of
+from compress.fit.train.trainer import OutOfTime, TrainingJob
 from compress.modelfolder import folder as modelfolder
 from compress.tracking.names import redact
 
@@ -133,7 +134,7 @@ class Trials:
         if plan is None:
             return
         self._recover(study)
-        first = {key: value for key, value in Settings().as_json().items() if key in self._searched()}
+        first = {key: value for key, value in Settings().as_json().items() if key in list_searched(self.case.task)}
         study.enqueue_trial({**first, "steps": self.steps}, skip_if_exists=True)
         while self.count_finished(study) < self.count:
             trial = study.ask()
@@ -194,17 +195,9 @@ class Trials:
         study.tell(number, state=optuna.trial.TrialState.FAIL)
         study.enqueue_trial(study.trials[number].params)
 
-    def _searched(self) -> tuple[str, ...]:
-        """Scores have no temperature."""
-        softened = self.case.table.task != "regression"
-        return ("rate", *(["temperature"] if softened else []), "hidden", "labels")
-
     def _asked(self, trial: optuna.Trial) -> tuple[Settings, int]:
-        given = {"rate": trial.suggest_float("rate", 2e-5, 1e-3, log=True)}
-        if "temperature" in self._searched():
-            given["temperature"] = trial.suggest_float("temperature", 1.0, 8.0, log=True)
-        given["hidden"] = trial.suggest_float("hidden", 0.05, 20.0, log=True)
-        given["labels"] = trial.suggest_float("labels", 0.0, 1.0)
+        searched = list_searched(self.case.task).items()
+        given = {name: trial.suggest_float(name, part.low, part.high, log=part.log) for name, part in searched}
         steps = trial.suggest_categorical("steps", list(dict.fromkeys([max(1, self.steps // 2), self.steps])))
         return Settings(**given), int(steps)
 
@@ -221,7 +214,8 @@ class Trials:
             part = max(1, round(share * steps))
             name = f"trial {trial.number}, {before + part} steps"
             job = TrainingJob(plan, work / f"rung-{rung}", start, name, part, before, settings)
-            told = f"trial {trial.number} of {self.count}, round {rung + 1} of {len(RUNGS)}: {_words(settings, steps)}"
+            said = self._describe(settings, steps)
+            told = f"trial {trial.number} of {self.count}, round {rung + 1} of {len(RUNGS)}: {said}"
             made = self.healing.trainer.attempt(job, self.healing.write, told, 0.0)
             if made is None:
                 trial.set_user_attr(REASON, "its training failed")
@@ -251,6 +245,6 @@ class Trials:
             f"{settings}{there}"
         )
 
-
-def _words(settings: Settings, steps: int) -> str:
-    return ", ".join([f"{steps} steps", *(f"{key} {value:.3g}" for key, value in settings.as_json().items())])
+    def _describe(self, settings: Settings, steps: int) -> str:
+        told = settings.as_json(outputs_of(self.case.task))
+        return ", ".join([f"{steps} steps", *(f"{key} {value:.3g}" for key, value in told.items())])

@@ -83,7 +83,7 @@ class Stage:
         recipe, corpus = self.context.recipe, self.spec.level == "general"
         donor = general if corpus else teacher
         if not corpus and (table := self.context.opened()) is not None:
-            check_objectives(self._built(), self.spec, task_of(table.task).label_free)
+            check_objectives(self._built(), self.spec, task_of(table.task))
             check_ranking(self._built(), self.spec, task_of(table.task))
         if not corpus and donor is None and recipe.has_column_teacher:
             donor = self._student_shape(start)
@@ -244,7 +244,7 @@ class Stage:
         if teacher is not None:
             check_same_labels(teacher, table)
         free = task_of(table.task).label_free
-        check_objectives(self._built(), spec, free)
+        check_objectives(self._built(), spec, task_of(table.task))
         check_ranking(self._built(), spec, task_of(table.task))
         begun = initialization.origin(spec.student, c, teacher, "task", None if free else head_of_table(table))
         alien = teacher is not None and self._is_alien(begun, teacher)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from compress.data.task import Task
 from compress.errors import UserError
 from compress.stages.distill.spec import Spec
 
-_OWN = "vectors and vector_similarity"
+_OWN, _ANSWERS = "vectors and vector_similarity", "soft_targets and hard_labels"
 
 
 def check_widths(objectives: Mapping[str, tuple[float, nn.Module]], ours: int, theirs: int) -> None:
@@ -25,9 +26,10 @@ def check_widths(objectives: Mapping[str, tuple[float, nn.Module]], ours: int, t
             )  # fmt: skip
 
 
-def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Spec, embeds: bool) -> None:
+def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Spec, task: Task) -> None:
     """Raise UserError for objectives that read a task head's output as what it is not, and for options that a
-    distillation of embeddings does not have. embeds: the head gives vectors, not logits of classes."""
+    distillation of embeddings does not have."""
+    embeds = task.label_free
     for name, (_, objective) in objectives.items():
         reads = getattr(objective, "student_needs").logits  # noqa: B009 - of every objective
         if not reads or getattr(objective, "of_vectors", False) == embeds:
@@ -38,9 +40,12 @@ def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Sp
                 where="objectives",
                 do=f"use {_OWN}, as in recipe embed-distil; to only cut a model, add --no-recover",
             )  # fmt: skip
+        ranks = task.head == ("classification", "ranking")
+        own, recipe = ("margin_mse and listwise_kl", "rerank-distil") if ranks else (_ANSWERS, "distilbert-task")
+        what = "is a reranker" if ranks else "answers a task"
         raise UserError(
-            f"objective {name} compares sentence embeddings, and the model answers a task", where="objectives",
-            do="use soft_targets and hard_labels, as in recipe distilbert-task",
+            f"objective {name} compares sentence embeddings, and the model {what}", where="objectives",
+            do=f"use {own}, as in recipe {recipe}",
         )  # fmt: skip
     if not embeds:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from compress.stages.shared.flags import NO_RECOVER, SEEDS, TRAINING, Edit, Flag, Given, Table, require_recovery
+from compress.stages.shared.flags import NO_RECOVER, SEEDS, TRAINING, Edit, Family, Flag, Given, Table, require_recovery
 
 if TYPE_CHECKING:
     from compress.recipe import Recipe
@@ -26,8 +26,13 @@ TABLE = Table(
     kind="make_static",
     recipe="embed-static",
     edits=_edits,
+    families={"width": Family(why="both set the width of the vectors")},
     flags=(
-        Flag("--dimensions", "dimensions", "Width of the vectors.", kind="int", low=1),
+        Flag("--dimensions", "dimensions", "Width of the vectors.", kind="int", low=1, family="width"),
+        Flag(
+            "--keep-width", "dimensions", "Keep the width of MODEL's vectors, which an index may expect.",
+            kind="switch", constant=None, family="width",
+        ),
         Flag(
             "--sif", "sif", "Smooth inverse frequency: weight a / (a + p) of a token with share p of the texts.",
             kind="float", metavar="A",

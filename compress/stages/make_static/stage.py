@@ -38,12 +38,15 @@ class Stage:
         if made is None or made.config is None:
             return made
         _require_embeddings(embeds=made.embeds)
-        config = make_static_config(made.config.vocabulary, self.spec.dimensions)
-        return dataclasses.replace(made, depth=0, positions=config.max_positions, masked_lm=False, config=config)
+        dimensions = self.spec.dimensions
+        config = make_static_config(made.config.vocabulary, dimensions or made.config.hidden)
+        known = None if dimensions is None else config
+        return dataclasses.replace(made, depth=0, positions=config.max_positions, masked_lm=False, config=known)
 
     def plan(self) -> list[str]:
         weights = "" if self.spec.sif is None else f", SIF weights with a = {self.spec.sif:g}"
-        return [f"a vector of {self.spec.dimensions} dimensions for each token, by PCA{weights}"]
+        width = "the parent's width" if self.spec.dimensions is None else f"{self.spec.dimensions} dimensions"
+        return [f"a vector of {width} for each token, by PCA{weights}"]
 
     def prepare(self) -> PreparedStage:
         """Make the table here; nothing is left for the training loop.
@@ -55,7 +58,8 @@ class Stage:
         loaded = original.loaded
         head, config = loaded.heads["task"], loaded.config
         _require_embeddings(embeds=head.kind == EMBEDDING)
-        _check(config, head, s.dimensions, str(original.folder))
+        dimensions = s.dimensions or head.labels
+        _check(config, head, dimensions, str(original.folder))
         tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(original.folder))
         tokenizer.check_fits(config.vocabulary, where=str(original.folder))
         examples = token_vectors.wrap_tokens(tokenizer, config.vocabulary)
@@ -68,19 +72,19 @@ class Stage:
             weights, seen = token_vectors.compute_sif_weights(counts, s.sif), int((counts > 0).sum())
             c.say(f"{seen:,} of {config.vocabulary:,} tokens are in the training texts")
         silent = torch.tensor(sorted({*tokenizer.special_ids.tolist(), *_unknown(tokenizer)}), dtype=torch.int64)
-        table = token_vectors.build_table(vectors, weights, silent, s.dimensions)
+        table = token_vectors.build_table(vectors, weights, silent, dimensions)
         model = _static_model(table)
         files = loaded.tokenizer_files
         if loaded.meta.task_settings.get("lowercase"):
             files = lowercased(files, str(original.folder))
-        meta = original.meta(f"a static model: a vector of {s.dimensions} dimensions for each token")
+        meta = original.meta(f"a static model: a vector of {dimensions} dimensions for each token")
         settings = {key: value for key, value in meta.task_settings.items() if key != "lowercase"}
         meta = meta.model_copy(update={"max_length": None, "task_settings": settings})
         return PreparedStage(
             finish=lambda: StageOutput(finish_static(model), files, meta),
             params={
                 "student.layers": 0,
-                "student.hidden": s.dimensions,
+                "student.hidden": dimensions,
                 "make_static.tokens_in_texts": seen,
             },
         )
