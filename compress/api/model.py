@@ -59,8 +59,19 @@ class Model:
         return self._predictor.predict([texts] if isinstance(texts, str) else list(texts), pairs, max_length=max_length)
 
     def embed(self, texts: str | Sequence[str]) -> np.ndarray:
-        """(N, width) float32: a vector of each text, pooled and post-processed as the folder says."""
-        return self._embedder([texts] if isinstance(texts, str) else list(texts))
+        """(N, width) float32: a vector of each text, pooled and post-processed as the folder says.
+
+        An embedding model answers in its runtime, which of a quantized one is its ONNX file; other models are computed
+        in torch."""
+        import numpy as np
+
+        from compress.modelfolder import folder
+
+        given = [texts] if isinstance(texts, str) else list(texts)
+        head = folder.inspect(self.path).heads.get("task")
+        if head is None or head.kind != "embedding" or not given:
+            return self._embedder(given)
+        return np.stack([answer.vector for answer in self._predictor.predict(given)])
 
     def batches(self, texts: str | Sequence[str], pairs: Sequence[str] | None = None) -> list[Batch]:
         """The texts as `torch_module` reads them: packed tokens, `batch.row_ids` says which text each row is."""

@@ -18,6 +18,7 @@ from example_counts import thorough_but
 from safetensors.torch import load_file
 from sentence_folders import TEXTS, as_sentence_transformers, check_carried, vectors
 
+from compress.api.model import load
 from compress.fit.cost import block_table
 from compress.modelfolder.folder import inspect, load_model, save_model
 from compress.modelfolder.sentence_files import sentence_files
@@ -140,6 +141,8 @@ def test_cut_quantize_export(mine: Path, compress: Cli) -> None:
     assert done.code == 0, done.err
     assert 0 < figures(done)["quality/cosine"] < 1
     assert figures(done)["vs_teacher/size_ratio"] > 1
+    in_file = np.stack([answer.vector for answer in Predictor(small, runtime="onnxruntime").predict(TEXTS)])
+    assert np.array_equal(load(small).embed(TEXTS), in_file), "as it is deployed, not simulated"
 
 
 CUT = {
