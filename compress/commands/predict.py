@@ -19,11 +19,13 @@ from compress.data.task import Task
 from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.resolve import resolve
 from compress.predict.embedder import Embedder
-from compress.predict.fastest import fastest, get_requested_runtime, short_rows
+from compress.predict.fastest import fastest_for_many_rows, get_requested_runtime
+from compress.predict.file_batches import WINDOW
 from compress.predict.predictor import Predictor
 from compress.predict.service import TEXT, roles_of
 
-AT_ONCE = 1024  # rows answered together: enough to fill batches, few enough that a stream answers soon
+AT_ONCE = 1024  # lines of a stream answered together, and the first rows of a file: few enough to answer soon
+MOST_CHARACTERS = 1 << 24  # of the rows that are held at once
 PART = 1 << 20  # characters that are written at once
 
 
@@ -61,11 +63,16 @@ def predict_texts(
         runtime=get_requested_runtime(options),
     )
     if options.runtime == "auto":
-        rows = short_rows(predictor)
-        console = Console(quiet=options.quiet, json=options.json)
-        predictor = fastest(predictor, rows, rows, f"{sum(b.rows for b in rows)} rows of mixed lengths", console)
+        predictor = fastest_for_many_rows(predictor, Console(quiet=options.quiet, json=options.json))
+    source = iter(given) if file is None else read_rows(file, predictor.task)
+    write_answers(predictor, source, file or len(given), options)
+
+
+def write_answers(
+    predictor: Predictor, source: Iterator[PredictionInput | None], rows: int | Path, options: RunOptions
+) -> None:
+    """Write the model's answer to each row of `source` to stdout, in their order. rows: as of `_in_chunks`."""
     task = predictor.task
-    source = iter(given) if file is None else _read(file, task)
 
     def answer(chunk: Sequence[PredictionInput], told: Callable[[int], None]) -> None:
         second = [one.pair for one in chunk if one.pair is not None]
@@ -77,7 +84,7 @@ def predict_texts(
             else:
                 _write(answer.line(one.text))
 
-    _in_chunks(source, answer, "predict", file or len(given), options)
+    _in_chunks(source, answer, "predict", rows, options)
 
 
 def embed_texts(model: str, texts: Sequence[str], file: Path | None, options: RunOptions) -> None:
@@ -116,31 +123,35 @@ def _in_chunks(
     rows: int | Path,
     options: RunOptions,
 ) -> None:
-    """Give `work` the rows of `source`, AT_ONCE at a time or those that came before a None, and show progress, but not
-    between answers on a terminal. What it writes has left this process before the next rows are read.
+    """Give `work` the rows of `source` in chunks, or those that came before a None, and show progress, but not between
+    answers on a terminal. What it writes has left this process before the next rows are read.
 
     rows: how many, or the file that holds them, which is only counted where progress is shown.
     """
     console = Console(quiet=options.quiet or sys.stdout.isatty(), json=options.json)
     total = rows if isinstance(rows, int) else _count(rows) if console.shows_progress else None
+    most = AT_ONCE if str(rows) == "-" else WINDOW
     done = 0
     with console.slow_progress(label, total, "rows") as progress:
-        for chunk in _chunks(source):
+        for chunk in _chunks(source, most):
             work(chunk, lambda count, before=done: progress.update(before + count))
             sys.stdout.flush()
             done += len(chunk)
             progress.update(done)
 
 
-def _chunks(source: Iterator[PredictionInput | None]) -> Iterator[list[PredictionInput]]:
-    """Up to AT_ONCE consecutive rows, fewer where a None says that they must not wait for more."""
+def _chunks(source: Iterator[PredictionInput | None], most: int) -> Iterator[list[PredictionInput]]:
+    """Consecutive rows: AT_ONCE, so that the first answers come soon, then `most` at a time; fewer where texts are
+    long, or where a None says that they must not wait for more."""
     held: list[PredictionInput] = []
+    characters, goal = 0, min(AT_ONCE, most)
     for one in source:
         if one is not None:
             held.append(one)
-        if held and (one is None or len(held) == AT_ONCE):
+            characters += len(one.text) + len(one.pair or "")
+        if held and (one is None or len(held) == goal or characters >= MOST_CHARACTERS):
             yield held
-            held = []
+            held, characters, goal = [], 0, most
     if held:
         yield held
 
@@ -184,7 +195,7 @@ def _given(
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def _read(file: Path, task: Task) -> Iterator[PredictionInput | None]:
+def read_rows(file: Path, task: Task) -> Iterator[PredictionInput | None]:
     """A text a line; of a table (JSON lines, CSV), and where a task's texts have names of their own such as question
     and context, a row each. None: what came so far must not wait for more."""
     named = len([role for role in task.text_roles if role in task.usual]) == 2

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from compress.contracts import FAKE, Batch, FixedLength, LatencyShape, Measurement, Needs, Watch, unwatched
-from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.groups import groups
 from compress.data.tables.table import Rows
@@ -532,7 +531,7 @@ def measure_cost(
     """Size, operations, latency, throughput and memory of each model. Speeds that a busy machine kept from being known
     are left out.
 
-    samples: per model, encoded rows with the lengths of real input; throughput runs them packed.
+    samples: per model, encoded rows with the lengths of real input; throughput is that of `Predictor.batches` of them.
     """
     device = predictors[0].device
     # One length for all: others would not compare.
@@ -547,8 +546,7 @@ def measure_cost(
             seconds=cost.seconds,
             told=progress.update,
         )
-    sizes = [p.max_tokens for p in predictors]
-    mixes = [[b.to(device) for b in evaluation_batches(s, size)] for s, size in zip(samples, sizes, strict=True)]
+    mixes = [[b.to(device) for b in p.batches(s)] for p, s in zip(predictors, samples, strict=True)]
     passes = [lambda p=p, m=m: [p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
     parts = [[lambda p=p, b=b: p(b) for b in m] for p, m in zip(predictors, mixes, strict=True)]
     with watch("timing throughput", None, "rounds") as progress:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,21 +36,20 @@ def get_requested_runtime(options: RunOptions) -> Runtime | None:
     return None if options.runtime == "auto" else options.runtime
 
 
-def short_rows(predictor: Predictor) -> list[Batch]:
+def draw_short_rows(predictor: Predictor) -> Examples:
     """What runtimes are checked on: random tokens, with lengths like short reviews."""
-    config = predictor.config
-    return list(
-        evaluation_batches(draw_mixed_rows(config.vocabulary, min(128, predictor.max_length), ROWS), MAX_TOKENS)
-    )
+    return draw_mixed_rows(predictor.config.vocabulary, min(128, predictor.max_length), ROWS)
 
 
 def fastest(
-    predictor: Predictor, checked: Sequence[Batch], timed: Sequence[Batch], shape: str, console: Console
+    predictor: Predictor, timed: Callable[[Predictor], Sequence[Batch]], shape: str, console: Console
 ) -> Predictor:
-    """The predictor in the runtime that answers `timed` soonest, of those that answer `checked` as the model does.
+    """The predictor in the runtime that answers `timed` soonest, of those that answer short rows as the model does.
 
-    shape: what is timed, for people. What was measured is told. Raises UserError when no runtime passes.
+    timed: a predictor in one of the runtimes → what it is given.  shape: what that is, for people. What was measured is
+    told. Raises UserError when no runtime passes.
     """
+    checked = list(evaluation_batches(draw_short_rows(predictor), MAX_TOKENS))
     tried = [_check(predictor, runtime, checked) for runtime in RUNTIMES]
     able = [t for t in tried if not t.why_not]
     if not able:
@@ -61,7 +60,8 @@ def fastest(
             do="export the model again, or choose a runtime with --runtime",
         )
     ready = [predictor.with_runtime(t.runtime) for t in able]
-    passes = [lambda p=p: [p(batch) for batch in timed] for p in ready]
+    given = [timed(one) for one in ready]
+    passes = [lambda p=p, batches=batches: [p(b) for b in batches] for p, batches in zip(ready, given, strict=True)]
     with console.slow_progress("timing the runtimes", None, "rounds") as progress:
         latencies = measure_interleaved(
             passes, device=predictor.device, warmup=2, repeats=20, seconds=3.0, told=progress.update
@@ -79,14 +79,21 @@ def fastest_for_shape(predictor: Predictor, name: str, batch: int, length: int, 
     """
     console.note(f"timing each runtime with {name}")
     timed = [build_fixed_batch(predictor.config, batch, length)]
-    return fastest(predictor, short_rows(predictor), timed, f"{batch} x {length} tokens", console)
+    return fastest(predictor, lambda _: timed, f"{batch} x {length} tokens", console)
 
 
 def fastest_for_texts(predictor: Predictor, name: str, sample: TextSample, console: Console) -> Predictor:
     """`fastest` for the texts of a sample. name: of the model, for people. Raises UserError when no runtime passes."""
     console.note(f"timing each runtime with {name}")
     timed = [batch for each in TextCalls.of(sample, predictor).batches for batch in each]
-    return fastest(predictor, short_rows(predictor), timed, f"{len(timed)} texts of {sample.shape.data}", console)
+    return fastest(predictor, lambda _: timed, f"{len(timed)} texts of {sample.shape.data}", console)
+
+
+def fastest_for_many_rows(predictor: Predictor, console: Console) -> Predictor:
+    """`fastest` for rows of mixed lengths, in batches as each runtime is given them. Raises UserError when no runtime
+    passes."""
+    rows = draw_short_rows(predictor)
+    return fastest(predictor, lambda one: list(one.batches(rows)), f"{len(rows)} rows of mixed lengths", console)
 
 
 def require_same_answers(predictor: Predictor, examples: Examples, what: str) -> None:

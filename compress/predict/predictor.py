@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, Needs, Teacher
-from compress.data.batches.batches import evaluation_batches, restore_outputs
+from compress.data.batches.batches import EvaluationBatches, bucketed_batches, evaluation_batches, restore_outputs
 from compress.data.batches.examples import Examples
 from compress.data.tables.label_order import outputs_in_order
 from compress.data.tables.table import Rows
@@ -32,6 +32,7 @@ from compress.modelfolder.folder import load_model
 from compress.onnx import model_file
 from compress.onnx.precision import precision_of
 from compress.onnx.runtimes import COMPILED, IN_TORCH, TORCHAO, Runtime
+from compress.predict.file_batches import choose_file_budget, count_call_tokens
 from compress.training.memory import choose_token_budget
 from compress.training.precision import Precision, Resolved, serving_precision
 
@@ -123,7 +124,7 @@ class Predictor:
         if self.runtime in COMPILED:
             by = f"torchao {metadata.version('torchao')}, " if self.runtime in TORCHAO else ""
             return f"{by}torch {torch.__version__}, compiled, packed"
-        return f"{self.runtime} {metadata.version(self.runtime)}, padded"
+        return f"{self.runtime} {metadata.version(self.runtime)}, length buckets"
 
     @property
     def simulates_integers(self) -> bool:
@@ -148,6 +149,8 @@ class Predictor:
     @property
     def max_tokens(self) -> int:
         """Tokens of one forward pass."""
+        if self.runtime not in IN_TORCH:
+            return choose_file_budget(self.config)
         return choose_token_budget(self.config, self.device, MAX_TOKENS)
 
     @property
@@ -171,15 +174,27 @@ class Predictor:
         assert logits is not None
         return logits.float() if self._order is None else logits.float()[:, self._order]
 
+    def batches(self, examples: Examples, max_tokens: int | None = None) -> EvaluationBatches:
+        """All rows once, as this runtime answers many of them soonest: any lengths side by side in torch, which
+        computes real tokens only; rows of like length for a file, whose runtimes pad.
+
+        No answer depends on the rows beside it: a quantized file rounds each token by its own range, or by fixed ones.
+        max_tokens: of a batch; None: the runtime's.
+        """
+        most = max_tokens or self.max_tokens
+        if self.runtime in IN_TORCH:
+            return evaluation_batches(examples, most)
+        return bucketed_batches(examples, most, count_call_tokens(self.config))
+
     def logits(
-        self, examples, *, max_tokens: int | None = None, told: Callable[[int], None] = lambda _: None
+        self, examples: Examples, *, max_tokens: int | None = None, told: Callable[[int], None] = lambda _: None
     ) -> np.ndarray:
         """(rows, C) float32 logits of encoded examples, or (all tokens, C), in their order.
 
-        max_tokens: of one forward pass; None: the device's.  told: of how many examples are done.
+        max_tokens: as of `batches`.  told: of how many examples are done.
         """
         parts, done = [], 0
-        for batch in evaluation_batches(examples, max_tokens or self.max_tokens):
+        for batch in self.batches(examples, max_tokens):
             parts.append((batch.row_ids.numpy(), self(batch)))
             done += batch.rows
             told(done)

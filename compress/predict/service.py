@@ -9,9 +9,9 @@ from typing import Any
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder import folder as modelfolder
+from compress.predict.file_batches import WINDOW
 from compress.predict.predictor import Predictor
 
-AT_ONCE = 1024
 TEXT = ("text", "sentence", "sentence1")
 """Usual names of the column of a text."""
 
@@ -35,8 +35,8 @@ class Service:
         table = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
         asked = [self._texts(number, row) for number, row in enumerate(table)]
         found = []
-        for start in range(0, len(asked), AT_ONCE):
-            part = asked[start : start + AT_ONCE]
+        for start in range(0, len(asked), WINDOW):
+            part = asked[start : start + WINDOW]
             second = [pair for _, pair in part if pair is not None]
             if second and len(second) != len(part):
                 raise UserError(

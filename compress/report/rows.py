@@ -62,7 +62,8 @@ def runtime_name(context: Mapping[str, str]) -> str:
     if "runtime" not in context:
         return ""
     first, *others = context["runtime"].split(", ")
-    kinds = [word for word in others if word not in ("packed", "padded") and not word.startswith("torch ")]
+    ways = ("packed", "padded", "length buckets")  # padded: in the records of earlier versions
+    kinds = [word for word in others if word not in ways and not word.startswith("torch ")]
     return " ".join([first.partition(" ")[0], *kinds, context.get("precision", "")]).rstrip()
 
 

@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 from compress.commands import predict
-from compress.commands.predict import PredictionInput, _count, _given, _read, _read_texts, embed_texts, predict_texts
+from compress.commands.predict import (
+    PredictionInput,
+    _count,
+    _given,
+    _read_texts,
+    embed_texts,
+    predict_texts,
+    read_rows,
+)
 from compress.contracts import RunOptions
 from compress.data.task import Task
 from compress.data.tasks import task_of
@@ -29,7 +37,7 @@ def asked(**given: Any) -> list[PredictionInput]:
 
 def read(path: Path, content: str | bytes, task: Task) -> list[PredictionInput]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(_read(path, task))
+    return list(read_rows(path, task))
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
@@ -76,7 +84,7 @@ def test_a_text_a_line_empty_ones_too(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"x\.txt:2: not UTF-8: byte 1 of the line"):
         read(tmp_path / "x.txt", b"one\na\xff\n", TEXTS)
     with pytest.raises(UserError, match="cannot read the file: No such file"):
-        list(_read(tmp_path / "none.txt", TEXTS))
+        list(read_rows(tmp_path / "none.txt", TEXTS))
 
 
 def test_json_lines_keep_their_id(tmp_path: Path) -> None:

@@ -81,6 +81,25 @@ def test_rows_that_must_not_wait_are_answered_with_what_is_there() -> None:
     assert sizes == [1, 2]
 
 
+@pytest.mark.parametrize(("source", "sizes"), [("rows.txt", [2, 5, 3]), ("-", [2, 2, 2, 2, 2])])
+def test_a_file_is_answered_in_larger_chunks_than_a_stream(
+    source: str, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predict, "AT_ONCE", 2)
+    monkeypatch.setattr(predict, "WINDOW", 5)
+    found: list[int] = []
+    rows = iter([PredictionInput("a")] * 10)
+    work = lambda chunk, told: found.append(len(chunk))  # noqa: E731
+    predict._in_chunks(rows, work, "predict", Path(source), RunOptions(quiet=True))
+    assert found == sizes
+
+
+def test_long_texts_are_held_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict, "MOST_CHARACTERS", 10)
+    rows = [PredictionInput("question", "x"), PredictionInput("question", "context"), PredictionInput("a")]
+    assert [len(chunk) for chunk in predict._chunks(iter(rows), 100)] == [2, 1]
+
+
 def test_answers_leave_before_the_next_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
     out = io.StringIO()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError
 from compress.predict import fastest as choice
 from evaluation.cost.latency import Latency
@@ -38,6 +39,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(choice, "RUNTIMES", tuple(RUNTIMES))
     monkeypatch.setattr(choice, "versions", lambda: dict.fromkeys(RUNTIMES, "1.0"))
+    monkeypatch.setattr(choice, "draw_short_rows", lambda _: draw_mixed_rows(9, 4, 2))
     monkeypatch.setattr(choice, "_answer", lambda predictor: predictor)
     wrong = SimpleNamespace(complaint="its outputs differ")
     check = lambda answer, _: wrong if answer.runtime == "openvino" else SimpleNamespace(complaint=None)  # noqa: E731
@@ -51,11 +53,11 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def chosen(lines: list[str]) -> str:
+def chosen(lines: list[str], timed: Any = lambda _: []) -> str:
     quiet = SimpleNamespace(update=lambda *_: None)
     watching = type("Watching", (), {"__enter__": lambda _: quiet, "__exit__": lambda *_: None})
     console: Any = SimpleNamespace(note=lines.append, slow_progress=lambda *_: watching())
-    return choice.fastest(Predictor(), [], [], "1 x 8 tokens", console).runtime  # type: ignore[arg-type]
+    return choice.fastest(Predictor(), timed, "1 x 8 tokens", console).runtime  # type: ignore[arg-type]
 
 
 def test_the_fastest_of_those_that_answer_alike(said: list[str]) -> None:
@@ -68,6 +70,12 @@ def test_the_fastest_of_those_that_answer_alike(said: list[str]) -> None:
         "torch-compile: skipped: compiling takes half a minute; request it with --runtime",
     ]
     assert said[5].startswith("runtime onnxruntime: the fastest of 2 on this machine")
+
+
+def test_each_is_given_its_own_batches(said: list[str]) -> None:
+    asked: list[str] = []
+    chosen(said, lambda predictor: asked.append(predictor.runtime) or [])
+    assert asked == ["torch", "onnxruntime"]
 
 
 def test_what_is_not_installed_is_not_tried(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

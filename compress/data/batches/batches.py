@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch
+from compress.data.batches.buckets import bucket_rows
 from compress.data.batches.examples import Examples, collate, pack
 from compress.data.batches.ragged import gather
 from compress.data.batches.randomness import LongOrder, stream
@@ -146,13 +147,10 @@ class TaskBatches(_Ordered):
 
 
 class EvaluationBatches:
-    """All rows once, shortest first, by token budget. `row_ids` put results back: out[batch.row_ids] = result."""
+    """All rows once, in `parts`, shortest first. `row_ids` put results back: out[batch.row_ids] = result."""
 
-    def __init__(self, examples: Examples, max_tokens: int) -> None:
-        self._examples = examples
-        everything = np.arange(len(examples), dtype=np.int64)
-        ranked = everything[np.argsort(examples.lengths, kind="stable")]
-        self._parts = np.split(ranked, _greedy(examples.lengths[ranked], max_tokens))
+    def __init__(self, examples: Examples, parts: Sequence[np.ndarray]) -> None:
+        self._examples, self._parts = examples, parts
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -165,8 +163,15 @@ class EvaluationBatches:
 
 
 def evaluation_batches(examples: Examples, max_tokens: int) -> EvaluationBatches:
-    """All rows once, for inference; can be iterated again and again."""
-    return EvaluationBatches(examples, max_tokens)
+    """All rows once, for inference on real tokens only, by token budget; can be iterated again and again."""
+    everything = np.arange(len(examples), dtype=np.int64)
+    ranked = everything[np.argsort(examples.lengths, kind="stable")]
+    return EvaluationBatches(examples, np.split(ranked, _greedy(examples.lengths[ranked], max_tokens)))
+
+
+def bucketed_batches(examples: Examples, max_tokens: int, call_tokens: int) -> EvaluationBatches:
+    """The same for a runtime that pads a batch to its longest row: rows of one length, or nearly (`bucket_rows`)."""
+    return EvaluationBatches(examples, bucket_rows(examples.lengths, max_tokens, call_tokens))
 
 
 def copy_to_host(tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
