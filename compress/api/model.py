@@ -124,14 +124,15 @@ class Model:
 
     def export(
         self,
-        to: Literal["onnx", "openvino", "hf", "pyfunc"] = "onnx",
+        to: Literal["onnx", "openvino", "hf", "pyfunc", "web"] = "onnx",
         output: str | Path | None = None,
         *,
         data: Data | None = None,
         quiet: bool = False,
         **options: Any,
     ) -> Model:
-        """Write the model for another program: `compress export`. Returns what was written.
+        """Write the model for another program: `compress export`. Returns what was written; of "pyfunc" and "web",
+        which are no model folders, only its `path` is of use.
 
         output: a new folder; None: beside this one, `<name>-<to>`.  data: rows that the file is checked on; None:
         random tokens.  Raises UserError where the file does not answer as the model does, and where `output` exists.

@@ -1,4 +1,4 @@
-"""Export a model to ONNX, OpenVINO, Hugging Face or MLflow."""
+"""Export a model to ONNX, OpenVINO, Hugging Face, MLflow or a web page."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 @click.option(
     "--to",
     "kind",
-    type=click.Choice(["onnx", "openvino", "hf", "pyfunc"]),
+    type=click.Choice(["onnx", "openvino", "hf", "pyfunc", "web"]),
     default="onnx",
     show_default=True,
     help="onnx: a folder with model.onnx; openvino: also the OpenVINO format; hf: a folder that transformers loads; "
-    "pyfunc: an MLflow model for `mlflow models serve`.",
+    "pyfunc: an MLflow model for `mlflow models serve`; web: a folder for transformers.js, with a page that runs the "
+    "model in a browser.",
 )
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
 @click.option(
@@ -64,16 +65,21 @@ def command(
       compress export runs/distilbert/student --data opinions --output runs/student-onnx
       compress export runs/distilbert/student --to hf --output runs/student-hf
       compress export runs/distilbert/student --to pyfunc --output runs/served
+      compress export runs/int8/model --to web --data opinions --output runs/web
 
     The outputs are compared with the model's on 256 rows (of --data, else random tokens); the export fails if they
     differ. The ONNX file and the model are then timed in alternation. For a quantized model the file computes in
     integers; its outputs must match those of the fake-quantized model. Batch size and length are dynamic. Needs the
     extra `onnx`, or `openvino` with --to openvino.
+
+    The page of --to web needs two npm packages, and no network after `npm install`; the folder's README.md says how.
+    All tasks but question answering are supported.
     """
     import dataclasses
 
     from compress.cli.options import resolve_device
     from compress.commands.export import export_folder, export_pyfunc, export_stock
+    from compress.commands.export_web import export_web
     from compress.errors import UserError
 
     resolve_device("cpu", threads)
@@ -89,10 +95,12 @@ def command(
     ):
         if asked:
             raise UserError("only applies to ONNX export", where=flag, do="remove it or use --to onnx")
-    if kind == "pyfunc" and options.push:
-        why = "an MLflow model is not a model folder"
-        raise UserError("cannot be combined with --to pyfunc", where="--push", why=why, do="remove one of the two")
+    if kind != "hf" and options.push:
+        why = f"{'an MLflow model' if kind == 'pyfunc' else 'a web page'} is not a model folder"
+        raise UserError(f"cannot be combined with --to {kind}", where="--push", why=why, do="remove one of the two")
     if kind == "hf":
         export_stock(model, split, options)
+    elif kind == "web":
+        export_web(model, split, options)
     else:
         export_pyfunc(model, options)

@@ -76,7 +76,7 @@ def export_folder(
     carried, longest = sentence_files(folder, loaded.config), read_max_length(folder)
     files = complete(loaded.tokenizer_files, str(folder))
     console.note(f"writing {folder.name} as ONNX" + ("" if opset is None else f", opset {opset}"))
-    batches, what = _rows(loaded, split, options, console)
+    batches, what = rows_to_check(loaded, split, options, console)
     how: dict[str, Any] = {"opset": opset, "portable": portable, "by": by, "reads": longest}
     written = write_as_saved(loaded, files, loaded.meta, chosen, batches, what, **how)
     for line in written.findings:
@@ -137,7 +137,7 @@ def _stock_checked(
     loaded: LoadedModel, name: str, split: str, options: RunOptions, console: Console
 ) -> tuple[str | None, dict[str, Any] | None]:
     """(the class that transformers loads it as, what its answers were compared to), before anything is written."""
-    batches, what = _rows(loaded, split, options, console)
+    batches, what = rows_to_check(loaded, split, options, console)
     with tempfile.TemporaryDirectory() as scratch:
         files = loaded.tokenizer_files
         trial = modelfolder.save_model(Path(scratch) / name, loaded.model, tokenizer_files=files, meta=loaded.meta)
@@ -181,8 +181,9 @@ def _require_same(expected: ReferenceOutputs, files: Mapping[str, bytes], where:
     console.result(f"OpenVINO: {check.sentence()}")
 
 
-def _rows(loaded: LoadedModel, split: str, options: RunOptions, console: Console) -> tuple[list[Batch], str]:
-    """What the file is checked on: rows of the data that the options name, else random tokens."""
+def rows_to_check(loaded: LoadedModel, split: str, options: RunOptions, console: Console) -> tuple[list[Batch], str]:
+    """(batches, what they are): what a file is checked on, rows of the data that the options name, else random
+    tokens."""
     if any(o.path == "data.source" for o in options.overrides):
         predictor = Predictor(loaded.path)
         recipe, table = open_labelled(modelfolder.inspect(loaded.path), options, console)

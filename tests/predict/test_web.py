@@ -1,0 +1,322 @@
+"""A folder for browsers: laid out as transformers.js reads it, and it answers as this program does.
+
+What needs node or Chromium takes the npm packages from the folder COMPRESS_NODE (`npm install` of the packages in
+package.json) and is skipped without them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import chromium
+import onnx
+import onnxruntime
+import torch
+from tokenizers import Tokenizer
+
+from compress.cli.main import main
+from compress.commands.export_web import export_web
+from compress.contracts import RunOptions
+from compress.data.tasks import kinds
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.schemes import QuantizationSpec
+from compress.encoder.integers.convert import plan_quantization, quantize_model
+from compress.encoder.modules.model import Model
+from compress.errors import ExitCode
+from compress.modelfolder.folder import FolderMeta, save_model
+from compress.modelfolder.sentence_pooling import SentenceParts, part_files
+from compress.predict.predictor import Predictor
+from compress.predict.web import folder as web
+
+LONGEST = 12
+TEXTS = ["the film was good", "Dull, but good!", "a good , good film " * 9, "", "she never liked the actor's plots"]
+PAIRS = ["it was not bad", "a very bad film " * 9, "good", "the plot", "again"]
+LABELS = {"token-classification": ("O", "B-PER", "I-PER"), "regression": ("score",), "reranking": ("score",)}
+HEADS = {
+    "classification": HeadConfig("classification", labels=3),
+    "multi-label": HeadConfig("classification", labels=3, problem="multi_label"),
+    "pair-classification": HeadConfig("classification", labels=3),
+    "regression": HeadConfig("classification", labels=1, problem="regression"),
+    "reranking": HeadConfig("classification", labels=1, problem="ranking"),
+    "token-classification": HeadConfig("token_classification", labels=3),
+    "question-answering": HeadConfig("question_answering"),
+}
+ROUNDED = {
+    "pattern": "encoder.layers.*",
+    "weight": {"kind": "per_channel", "bits": 7},  # products of 8 bits overflow on processors without VNNI
+    "input": {"kind": "per_token", "bits": 8},
+}
+HOSTILE = "<script>alert(1)</script>"
+FLIPPED = 1e-2
+"""What a number may change a probability by that lies in the middle between two codes."""
+SECONDS = 120
+NPM = ("onnxruntime-web", "@huggingface/tokenizers")
+
+
+def make(at: Path, kind: str, files: dict[str, bytes], *, quantized: bool = True) -> Path:
+    """A model folder with large, random weights."""
+    config = EncoderConfig.uniform(
+        vocabulary=len(files["vocab.txt"].split()), hidden=32, layers=2, heads=2, feed_forward=48, max_positions=40
+    )
+    torch.manual_seed(0)
+    config = dataclasses.replace(config, initializer_range=0.2)
+    if kind == "embedding":
+        parts = SentenceParts("mean", (), normalize=True, max_length=LONGEST)
+        meta = FolderMeta(family="bert")
+        return save_model(
+            at / kind, Model(config).eval(), tokenizer_files=files, meta=meta, beside=part_files(parts, 32)
+        )
+    model = Model(config, {"task": HEADS[kind]}).eval()
+    if quantized:
+        rules = QuantizationSpec.model_validate({"scheme": None, "rules": [ROUNDED]})
+        model = quantize_model(model, plan_quantization(rules, model)).eval()
+    names = () if kind == "question-answering" else LABELS.get(kind, ("x", HOSTILE, "z"))
+    settings: dict[str, Any] = {"temperature": 2.0} if kind == "classification" else {}
+    meta = FolderMeta(family="bert", task=kind, label_names=names, max_length=LONGEST, task_settings=settings)
+    return save_model(at / kind, model, tokenizer_files=files, meta=meta)
+
+
+def export(source: Path) -> Path:
+    target = source.with_name("web")
+    export_web(str(source), "test", dataclasses.replace(RunOptions(), output=target, quiet=True))
+    return target
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory, toy_tokenizer_files: dict[str, bytes]) -> Path:
+    return make(tmp_path_factory.mktemp("quantized"), "classification", toy_tokenizer_files)
+
+
+@pytest.fixture(scope="module")
+def exported(source: Path) -> Path:
+    return export(source)
+
+
+def read(folder: Path, name: str) -> Any:
+    return json.loads((folder / name).read_text())
+
+
+# --- the folder -------------------------------------------------------------------------------------------------
+
+
+def test_it_is_laid_out_as_transformers_js_reads_it(exported: Path) -> None:
+    files = {file.relative_to(exported).as_posix() for file in exported.rglob("*") if file.is_file()}
+    layout = {"config.json", "tokenizer.json", "tokenizer_config.json", "onnx/model_quantized.onnx"}
+    page = {"index.html", "page.js", "model.js", "task.json", "package.json", "README.md"}
+    assert files == layout | page | {"manifest.json"}
+    config = read(exported, "config.json")
+    assert config["model_type"] == "bert"
+    assert config["id2label"] == {"0": "x", "1": HOSTILE, "2": "z"}
+    assert config["transformers.js_config"] == {"dtype": "q8"}
+    assert read(exported, "tokenizer_config.json")["model_max_length"] == LONGEST
+    assert 'pipeline("text-classification", FOLDER)' in (exported / "README.md").read_text()
+
+
+def test_the_file_keeps_to_what_browsers_compute(exported: Path) -> None:
+    made = onnx.load_model(str(exported / "onnx/model_quantized.onnx"))
+    assert made.ir_version <= 8
+    assert {(entry.domain, entry.version) for entry in made.opset_import} == {("", 17), ("com.microsoft", 1)}
+    assert {node.op_type for node in made.graph.node if node.domain} == {"MatMulIntegerToFloat"}
+    assert not any(tensor.external_data for tensor in made.graph.initializer)
+
+
+def test_the_page_asks_nothing_of_other_servers(exported: Path) -> None:
+    for name in ("index.html", "page.js", "model.js"):
+        text = (exported / name).read_text()
+        assert not set(re.findall(r"https?://[^\s<\"']+", text)) - {"http://localhost:8000"}, name
+        assert "{{" not in text
+        assert "innerHTML" not in text, "no label becomes markup"
+    html = (exported / "index.html").read_text()
+    assert "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'" in html
+    assert not re.search(r"<script(?![^>]*\bsrc=)", html), "the policy forbids scripts in the page"
+
+
+def test_no_name_becomes_markup() -> None:
+    html = web._fill("index.html", {"title": HOSTILE, "about": HOSTILE}).decode()
+    assert HOSTILE not in html
+    assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3
+
+
+def test_the_file_alone_answers_as_the_program(source: Path, exported: Path) -> None:
+    task, tokenizer = read(exported, "task.json"), Tokenizer.from_file(str(exported / "tokenizer.json"))
+    tokenizer.enable_truncation(task["max_length"])
+    session = onnxruntime.InferenceSession(str(exported / task["file"]), providers=["CPUExecutionProvider"])
+    for text, wanted in zip(TEXTS, Predictor(source).predict(TEXTS), strict=True):
+        made = tokenizer.encode(text)
+        values = {"input_ids": made.ids, "attention_mask": made.attention_mask, "token_type_ids": made.type_ids}
+        feed = {entry.name: np.array([values[entry.name]], dtype=np.int64) for entry in session.get_inputs()}
+        logits = np.asarray(session.run(["logits"], feed)[0])[0] / task["temperature"]
+        shares = np.exp(logits) / np.exp(logits).sum()
+        assert dict(zip(task["labels"], shares, strict=True)) == pytest.approx(wanted.probabilities, abs=FLIPPED)
+
+
+def test_a_float_model_has_the_other_name(tmp_path: Path, toy_tokenizer_files: dict[str, bytes]) -> None:
+    made = export(make(tmp_path, "embedding", toy_tokenizer_files))
+    assert [file.name for file in (made / "onnx").iterdir()] == ["model.onnx"]
+    assert read(made, "config.json")["transformers.js_config"] == {"dtype": "fp32"}
+    task = read(made, "task.json")
+    assert (task["file"], task["answer"], task["max_length"]) == ("onnx/model.onnx", "similarity", LONGEST)
+
+
+# --- what is not supported --------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_task_but_one_has_a_page() -> None:
+    assert set(kinds()) - set(web.WEB_TASKS) == {"question-answering"}
+    assert set(web.WEB_TASKS) <= set(kinds())
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ([], "question-answering is not supported by --to web: supported: classification, multi-label, "),
+        (["--opset", "18"], "--opset: only applies to ONNX export"),
+        (["--push", "hf:acme/small"], "a web page is not a model folder"),
+    ],
+)
+def test_what_is_rejected(
+    flags: list[str],
+    line: str,
+    tmp_path: Path,
+    toy_tokenizer_files: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = make(tmp_path, "question-answering", toy_tokenizer_files, quantized=False)
+    words = ["export", str(made), "--to", "web", "--output", str(tmp_path / "web"), *flags]
+    assert main(words) == ExitCode.INPUT
+    assert line in capsys.readouterr().err
+    assert not (tmp_path / "web").exists()
+
+
+# --- in node and in a browser -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def packages() -> Path:
+    """node_modules with what the page imports."""
+    modules = Path(os.environ.get("COMPRESS_NODE", "."), "node_modules").resolve()
+    if not all((modules / name).is_dir() for name in NPM):
+        pytest.skip(f"no {' and '.join(NPM)} in the folder COMPRESS_NODE")
+    return modules
+
+
+def answer_in_node(cases: list[tuple[Path, list[list[str]]]], packages: Path, at: Path) -> list[list[dict[str, Any]]]:
+    """What model.js of each folder answers to its rows. One process, as it takes seconds to load the runtime."""
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("node is not installed")
+    for folder, _ in cases:
+        (folder / "node_modules").symlink_to(packages)
+    (at / "cases.json").write_text(json.dumps([{"folder": str(folder), "rows": rows} for folder, rows in cases]))
+    command = [program, str(Path(__file__).with_name("web_answers.mjs")), str(at / "cases.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def probabilities(kind: str, answer: Any) -> list[float]:
+    """The numbers of an answer of this program, as those of the page come."""
+    if kind == "token-classification":
+        return [word.probability for word in answer.words if word.label is not None]
+    return [answer.score] if web.WEB_TASKS[kind].answer == "score" else list(answer.probabilities.values())
+
+
+def shown(found: dict[str, Any]) -> list[float]:
+    if "score" in found:
+        return [found["score"]]
+    return [one["probability"] for one in found.get("labels") or found["words"] if one["label"] is not None]
+
+
+@pytest.mark.thorough
+def test_node_answers_as_the_program(packages: Path, tmp_path: Path, toy_tokenizer_files: dict[str, bytes]) -> None:
+    asked = {}
+    for kind, task in web.WEB_TASKS.items():
+        (tmp_path / kind).mkdir()
+        source = make(tmp_path / kind, kind, toy_tokenizer_files)
+        pairs = PAIRS if len(task.fields) == 2 else None
+        rows = [[text] for text in TEXTS] if pairs is None else [list(row) for row in zip(TEXTS, pairs, strict=True)]
+        asked[kind] = source, pairs, rows
+    cases = [(export(source), rows) for source, _, rows in asked.values()]
+    for kind, found in zip(asked, answer_in_node(cases, packages, tmp_path), strict=True):
+        source, pairs, rows = asked[kind]
+        predictor = Predictor(source)
+        if kind == "embedding":
+            one, other = (np.stack([a.vector for a in predictor.predict(texts)]) for texts in (TEXTS, PAIRS))
+            assert [row["similarity"] for row in found] == pytest.approx((one * other).sum(1).tolist(), abs=1e-5)
+            continue
+        examples = predictor.task.encode_texts(predictor.tokenizer, TEXTS, pairs, max_length=LONGEST)
+        for number, (row, answer) in enumerate(zip(found, predictor.predict(TEXTS, pairs), strict=True)):
+            if kind == "token-classification" and row["cut"]:
+                assert len(shown(row)) == LONGEST - 2, "the page reads one window of a long text"
+                continue
+            if kind != "token-classification":
+                assert row["ids"] == examples.ids[examples.offsets[number] : examples.offsets[number + 1]].tolist()
+            assert shown(row) == pytest.approx(probabilities(kind, answer), abs=FLIPPED), (kind, number)
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The address of a folder, as `python -m http.server` serves it."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+TYPE = (
+    "(f => {f.value = '%s'; f.dispatchEvent(new Event('input', {bubbles: true}))})(document.querySelector('textarea'))"
+)
+
+
+@pytest.mark.browser
+@pytest.mark.thorough
+@pytest.mark.skipif(chromium.find() is None, reason="Chromium is not installed")
+def test_the_page_answers_in_a_browser(source: Path, exported: Path, packages: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "web"
+    shutil.copytree(exported, copy, ignore=shutil.ignore_patterns("node_modules"))
+    with serving(copy) as address, chromium.browsing(tmp_path / "profile") as page:
+        page.open(address)
+        page.wait_for("document.body.innerText.includes('could not be loaded')", 30)
+        assert "npm install" in page.text(), "what is missing is on the page"
+        (copy / "node_modules").symlink_to(packages)
+        page.open(address)
+        page.wait_for("document.querySelector('.row') !== null", 30)
+        page.evaluate(TYPE % TEXTS[0])
+        page.wait_for("document.body.innerText.includes('6 tokens')", 30)
+        text = page.text()
+        outside = [asked for asked in page.addresses if not asked.startswith((address, "data:"))]
+    (wanted,) = Predictor(source).predict(TEXTS[:1])
+    for label, share in wanted.probabilities.items():
+        shown = re.search(re.escape(label) + r"\s+([\d.]+) %", text)
+        assert shown is not None, text
+        assert float(shown[1]) / 100 == pytest.approx(share, abs=FLIPPED)
+    assert re.search(r"6 tokens · [\d.]+ ms, and [\d.]+ ms for the tokenizer", text)
+    assert not outside
