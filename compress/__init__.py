@@ -19,7 +19,17 @@ from compress.cpus import prepare_threads, read_cpus
 
 if TYPE_CHECKING:
     from compress.api.model import Model, load
-    from compress.api.model_commands import Analysis, WrittenModel, analyze, calibrate, convert, extend, promote, verify
+    from compress.api.model_commands import (
+        Analysis,
+        WrittenModel,
+        analyze,
+        calibrate,
+        cascade,
+        convert,
+        extend,
+        promote,
+        verify,
+    )
     from compress.api.result import Result
     from compress.api.tensors import (
         Scheme,
@@ -66,6 +76,7 @@ __all__ = [
     "affine_scheme",
     "analyze",
     "calibrate",
+    "cascade",
     "compare",
     "convert",
     "distill",

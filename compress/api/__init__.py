@@ -11,7 +11,17 @@ TENSORS = (
     "symmetric_scheme", "take_heads_and_neurons", "take_layers",
 )  # fmt: skip
 """Names in `tensors`, which imports torch."""
-MODEL_COMMANDS = ("Analysis", "WrittenModel", "analyze", "calibrate", "convert", "extend", "promote", "verify")
+MODEL_COMMANDS = (
+    "Analysis",
+    "WrittenModel",
+    "analyze",
+    "calibrate",
+    "cascade",
+    "convert",
+    "extend",
+    "promote",
+    "verify",
+)
 """Names in `model_commands`."""
 
 

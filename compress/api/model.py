@@ -169,9 +169,9 @@ class Model:
     @property
     def label_names(self) -> list[str]:
         """Of the task head, in order of their ids; empty without one."""
-        from compress.modelfolder import folder
+        from compress.modelfolder.cascade import inspect
 
-        return list(folder.inspect(self.path).label_names)
+        return list(inspect(self.path).label_names)
 
     def _at(self, path: Path) -> Model:
         return Model(path, device=self._device, runtime=self._runtime, precision=self._precision)
@@ -189,9 +189,9 @@ class Model:
 
     @cached_property
     def _predictor(self) -> Predictor:
-        from compress.predict.predictor import Predictor
+        from compress.predict.cascade import open_predictor
 
-        return Predictor(self.path, device=self._resolved_device, precision=self._precision, runtime=self._runtime)
+        return open_predictor(self.path, device=self._resolved_device, precision=self._precision, runtime=self._runtime)
 
     @cached_property
     def _embedder(self) -> Embedder:

@@ -72,6 +72,26 @@ def calibrate(
     return call_for(WrittenModel, "calibrate", told, model_name(model), quiet=quiet)
 
 
+def cascade(
+    models: Sequence[ModelLike],
+    data: Data,
+    *,
+    output: Folder,
+    max_drop: float = 0.5,
+    quiet: bool = False,
+    **options: Any,
+) -> WrittenModel:
+    """Join models into one that answers easy texts with a small model, the others with larger ones: `compress cascade`.
+
+    models: two or more, in any order.  data: its validation rows choose the thresholds, its test rows measure the
+    result.  output: a new folder.  max_drop: points of accuracy lost against the largest model. The certificate is in
+    `to_dict()["certificate"]`, None where a single model is as fast and was copied. Raises UserError where the loss on
+    the test rows is above `max_drop`; the error's `result` is then what this function returns otherwise.
+    """
+    told = {**options, "data": data_name(data), "max_drop": max_drop, "output": fspath(output)}
+    return call_for(WrittenModel, "cascade", told, *map(model_name, models), quiet=quiet)
+
+
 def convert(model: Folder, *, output: Folder, quiet: bool = False, **options: Any) -> WrittenModel:
     """Convert a model folder whose only weights are pytorch_model.bin to safetensors: `compress convert`.
 

@@ -107,6 +107,7 @@ MAIN: Mapping[str, tuple[str, ...]] = {
         "--data", "--against", "--probe", "--quantization", "--rows", "--save-embedder", "--output",
     ),
     "calibrate": ("--data", "--split", "--output"),
+    "cascade": ("--data", "--max-drop", "--output", "--runtime", "--threads", "--json"),
     "export": ("--to", "--output", "--data", "--head", "--opset", "--portable"),
     "promote": (
         "--as", "--name", "--against", "--data", "--max-drop", "--max-mb", "--max-ms", "--replace", "--dry-run",

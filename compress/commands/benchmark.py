@@ -13,11 +13,12 @@ from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError
 from compress.measure.labelled import open_labelled, print_measured
 from compress.measure.models import CostPlan, MeasuredModel, Subject, cost_ratios, measure_cost, sample_rows
-from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.cascade import inspect
 from compress.modelfolder.resolve import label_models, resolve
+from compress.predict.cascade import open_predictor
 from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_requested_runtime
 from compress.predict.predictor import Predictor
-from compress.predict.real_texts import sample_texts
+from compress.predict.real_texts import choose_calls, require_no_cascade, sample_texts
 from compress.stages.shared.stage import check_same_task, settings_for
 from compress.stages.shared.timing import choose_length
 
@@ -69,7 +70,7 @@ def _on_texts(
     folders: Sequence[Path], labels: Sequence[str], split: str, batch: int, repeats: int, options: RunOptions,
     console: Console,
 ) -> Timed:  # fmt: skip
-    recipe, table = open_labelled(modelfolder.inspect(folders[0]), options, console, bare=True, measured=split)
+    recipe, table = open_labelled(inspect(folders[0]), options, console, bare=True, measured=split)
     assert recipe.data is not None
     rows, read = table.split(split), {"max_length": recipe.data.max_length}
     predictors = [
@@ -78,7 +79,8 @@ def _on_texts(
     for p in predictors:
         check_same_task(p.head, p.label_names, table.task, str(p.folder))
     data = f"{table.display_name}/{split}"
-    texts = sample_texts(rows, data=data, digest=table.measured_fingerprint, batch=batch, **read)
+    read_so = {"batch": batch, "calls": choose_calls(folders), **read}
+    texts = sample_texts(rows, data=data, digest=table.measured_fingerprint, **read_so)
     if options.runtime == "auto":
         named = zip(predictors, labels, strict=True)
         predictors = [fastest_for_texts(p, label, texts, console) for p, label in named]
@@ -92,6 +94,7 @@ def _on_random_tokens(
     models: Sequence[str], folders: Sequence[Path], labels: Sequence[str], batch: int, length: int | None, repeats: int,
     options: RunOptions, console: Console,
 ) -> Timed:  # fmt: skip
+    require_no_cascade(folders)
     predictors = [_predictor(folder, options) for folder in folders]
     length = choose_length(zip(models, (p.max_length for p in predictors), strict=True), length)
     if options.runtime == "auto":
@@ -104,4 +107,4 @@ def _on_random_tokens(
 
 def _predictor(folder: Path, options: RunOptions, **how: Any) -> Predictor:
     runtime = get_requested_runtime(options)
-    return Predictor(folder, device=options.device, precision=options.precision, runtime=runtime, **how)
+    return open_predictor(folder, device=options.device, precision=options.precision, runtime=runtime, **how)

@@ -18,6 +18,7 @@ from compress.data.reading.pipe import lines_as_they_come
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.resolve import resolve
+from compress.predict.cascade import open_predictor
 from compress.predict.embedder import Embedder
 from compress.predict.fastest import fastest_for_many_rows, get_requested_runtime
 from compress.predict.file_batches import WINDOW
@@ -55,7 +56,7 @@ def predict_texts(
     place of the model's own. Raises UserError when there is nothing to answer, or texts and second texts do not match.
     """
     given = _given(texts, pairs, questions, contexts, file)
-    predictor = Predictor(
+    predictor = open_predictor(
         resolve(model),
         device=options.device,
         precision=options.precision,

@@ -13,7 +13,7 @@ from compress.console import Console
 from compress.contracts import FAKE, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.measure.models import GAP
-from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.cascade import inspect
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
 from compress.modelfolder.resolve import model_label, resolve
 from compress.modelfolder.sentence_files import identity
@@ -165,7 +165,7 @@ def _check_gates(
     model: str, gates: Gates, against: str | None, split: str, options: RunOptions, fresh: bool
 ) -> CheckedModel:
     folder = resolve(model, options.tracking_uri)
-    meta = modelfolder.inspect(folder).meta
+    meta = inspect(folder).meta
     measured = meta.measurement
     if fresh:
         plain = dataclasses.replace(options, tracking_uri=None, experiment=None, output=None, json=False, dry_run=False)
@@ -200,7 +200,7 @@ def _list_figures(
     if gates.gap is not None:
         found.append(_check_gap(model, gates, values, context))
     if gates.mb is not None:
-        size = values.get("size/disk_mb", modelfolder.inspect(folder).disk_mb)
+        size = values.get("size/disk_mb", inspect(folder).disk_mb)
         found.append(Figure("--max-mb", "size on disk", size, gates.mb, "MB"))
     if gates.ms is not None:
         if context.get("contaminated") == "yes":
@@ -263,7 +263,7 @@ def _choose_best(judged: Sequence[CheckedModel], gates: Gates) -> CheckedModel:
     if len(grounds) > 1 or None in grounds:
         do = "add --data DATA to measure them on the same rows"
         raise UserError(f"{len(able)} models pass the gates but were not measured on the same data", do=do)
-    return max(able, key=lambda j: (_get_quality(j.measured), -modelfolder.inspect(j.folder).disk_mb))
+    return max(able, key=lambda j: (_get_quality(j.measured), -inspect(j.folder).disk_mb))
 
 
 def _identify_rows(judged: CheckedModel) -> tuple[str, str] | None:

@@ -16,8 +16,9 @@ from compress.data.text.noise import add_typos_to_rows
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 from compress.measure.labelled import open_labelled
 from compress.measure.models import Subject, require_same_labels
-from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.cascade import inspect
 from compress.modelfolder.resolve import label_models, resolve
+from compress.predict.cascade import open_predictor
 from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.report.plots import line_chart
@@ -262,7 +263,7 @@ def evaluate_robustness(
     labels = label_models(folders)
     output = free_folder(options.output, label_models(folders[:1])[0], disturbance)
     console = Console(quiet=options.quiet, json=options.json)
-    info = modelfolder.inspect(folders[0])
+    info = inspect(folders[0])
     recipe, table = open_labelled(info, options, console)
     assert recipe.data is not None
     how: dict[str, Any] = {
@@ -271,7 +272,7 @@ def evaluate_robustness(
         "runtime": get_requested_runtime(options),
     }
     how["settings"] = settings_for(recipe, table)
-    predictors = [Predictor(f, task=table.task, **how) for f in folders]
+    predictors = [open_predictor(f, task=table.task, **how) for f in folders]
     for folder, predictor in zip(folders, predictors, strict=True):
         check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
     require_same_labels([Subject(label, f) for label, f in zip(labels, folders, strict=True)], predictors)

@@ -139,12 +139,12 @@ def read_resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) 
 
 def models_of(measured: Sequence[MeasuredModel]) -> Iterator[Row]:
     """Rows of models that were measured just now."""
-    from compress.modelfolder import folder as modelfolder
+    from compress.modelfolder.cascade import inspect
 
     names = [m.subject.name for m in measured]
     for m in measured:
         name = m.subject.name if names.count(m.subject.name) == 1 else str(m.subject.folder)
-        info = modelfolder.inspect(m.subject.folder)
+        info = inspect(m.subject.folder)
         facts = {"role": m.subject.role, "folder": str(m.subject.folder), "student.layers": str(info.config.depth)}
         facts["student.hidden"] = str(info.config.hidden)
         facts["fingerprint"] = m.subject.fingerprint

@@ -13,10 +13,11 @@ from compress.data.tables.table import Table
 from compress.errors import UserError
 from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.cascade import inspect, is_cascade
 from compress.modelfolder.resolve import label_models, resolve
 from compress.onnx.model_file import RECORD
 from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_requested_runtime
-from compress.predict.real_texts import sample_texts
+from compress.predict.real_texts import choose_calls, require_no_cascade, sample_texts
 from compress.predict.text_vectors import make_text_vectors
 from compress.recipe import Recipe, load_recipe
 from compress.report.rows import GROUPS_NOTE, comparison, conditions, groups_sentence, groups_table
@@ -53,15 +54,19 @@ def measure_models(
         places, roles = [parent, *kept], ["teacher", *["student"] * len(kept)]
     named = zip(label_models(places), places, roles, strict=True)
     subjects = [Subject(label, place, role) for label, place, role in named]
-    info = modelfolder.inspect(folders[0])
+    info = inspect(folders[0])
     if length is not None:
-        choose_length([(s.name, modelfolder.inspect(s.folder).config.max_positions) for s in subjects], length)
+        require_no_cascade(places)
+        choose_length([(s.name, inspect(s.folder).config.max_positions) for s in subjects], length)
     others = columns_of(sliced or ())
     recipe, table = open_labelled(info, options, console, others, measured=split, group_column=group_column)
     assert recipe.data is not None
     rows, dataset = table.split(split), f"{table.display_name}/{split}"
     read: dict[str, Any] = {"digest": table.measured_fingerprint, "max_length": recipe.data.max_length}
-    cost = CostPlan(length=length, texts=None if length is not None else sample_texts(rows, data=dataset, **read))
+    texts = None
+    if length is None:
+        texts = sample_texts(rows, data=dataset, **read, calls=choose_calls(places))
+    cost = CostPlan(length=length, texts=texts)
     if as_deployed and options.runtime is None:
         how: dict[str, Any] = {"task": table.task, "settings": settings_for(recipe, table)}
         subjects = [_in_fastest(subject, cost, options, console, **how) for subject in subjects]
@@ -87,6 +92,8 @@ def measure_models(
 
 def _in_fastest(subject: Subject, cost: CostPlan, options: RunOptions, console: Console, **how: Any) -> Subject:
     """With the runtime that answers soonest; as it is where its folder leaves no choice. how: as of `Predictor`."""
+    if is_cascade(subject.folder):
+        return subject
     info = modelfolder.inspect(subject.folder)
     if info.config.quantization is not None or not (subject.folder / RECORD).is_file():
         return subject

@@ -26,9 +26,10 @@ from compress.measure.calibration import Calibration, calibration, fitting_rows
 from compress.modelfolder.ensemble import Ensemble
 from compress.modelfolder.sentence_files import identity
 from compress.onnx.runtimes import Runtime
+from compress.predict.cascade import open_predictor
 from compress.predict.fastest import require_same_answers
 from compress.predict.predictor import EnsemblePredictor, Predictor, build_fixed_batch
-from compress.predict.real_texts import TextCalls, TextLatency, TextSample, mean_of_calls, sample_texts
+from compress.predict.real_texts import TextCalls, TextLatency, TextSample, choose_calls, mean_of_calls, sample_texts
 from compress.recipe.schema import LatencySpec
 from compress.stages.shared.stage import check_same_task
 from compress.training.precision import Precision
@@ -72,7 +73,7 @@ class Subject:
         """What answers."""
         if self.runtime is not None:
             how = {**how, "runtime": self.runtime}
-        return Predictor(self.folder, **how) if self.ensemble is None else EnsemblePredictor(self.ensemble, **how)
+        return open_predictor(self.folder, **how) if self.ensemble is None else EnsemblePredictor(self.ensemble, **how)
 
 
 _Taken = TypeVar("_Taken", Examples, Rows)
@@ -249,7 +250,8 @@ def measure(
     encoded = [a.examples for a in answered]
     metric = predictors[0].task.choose_metrics(predictors[0].label_names)[0]
     if cost.length is None and cost.texts is None:
-        texts = sample_texts(rows, data=dataset, digest=digest, max_length=max_length, batch=cost.batch)
+        calls = choose_calls([s.folder for s in subjects])
+        texts = sample_texts(rows, data=dataset, digest=digest, max_length=max_length, batch=cost.batch, calls=calls)
         cost = replace(cost, texts=texts)
     say("timing " + ", ".join(s.name for s in subjects))
     costs = measure_cost(predictors, [sample_rows(e, cost.throughput_rows) for e in encoded], cost, watch)

@@ -36,8 +36,9 @@ _FIGURES: Sequence[tuple[str, str, str]] = (
 class Facts:
     """What the card says about the model itself. stock_class: None when transformers cannot load the folder.
 
-    certificate: whether the folder holds one.  sparse: matrices that are 2:4 sparse.  quantized: whether matrices or
-    tables are, so that a stock class computes with other numbers.  onnx: whether the folder holds a `model.onnx`.
+    certificate: whether the folder holds one.  stages: of a cascade, a sentence on each of its models.  sparse:
+    matrices that are 2:4 sparse.  quantized: whether matrices or tables are, so that a stock class computes with other
+    numbers.  onnx: whether the folder holds a `model.onnx`.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Facts:
     stock_class: str | None
     objections: Mapping[str, str]
     certificate: bool = False
+    stages: tuple[str, ...] = ()
     sparse: int = 0
     quantized: bool = False
     onnx: bool = False
@@ -207,6 +209,12 @@ def _codes(meta: FolderMeta) -> list[str]:
 
 
 def _summary(meta: FolderMeta, facts: Facts) -> str:
+    if facts.stages:
+        text = (
+            f"A cascade of {len(facts.stages)} models, {facts.parameters:,} parameters in all. Each answers the texts "
+        )
+        text += "that it is sure of and passes the others on to the next one:"
+        return "\n".join([text, "", *(f"{place}. {escape(line, 500)}" for place, line in enumerate(facts.stages, 1))])
     heads = {"mlm": "masked language model", "pair": "sentence pairs", "task": "task"}
     shape = (
         f"A static model, a vector of {facts.hidden} dimensions for each token, without attention: "
@@ -229,6 +237,11 @@ def _summary(meta: FolderMeta, facts: Facts) -> str:
 
 
 def _loading(facts: Facts) -> str:
+    if facts.stages:
+        return (
+            "`compress` loads the folder as one model. Other programs can load the model folders in it one by one "
+            "(`stage-1`, `stage-2` …)."
+        )
     if facts.is_static:
         return (
             "The folder loads unmodified with sentence-transformers (`StaticEmbedding`) and model2vec (`StaticModel`)."

@@ -176,16 +176,23 @@ def inspect(path: Path | str) -> FolderInfo:
 
 
 def is_model_folder(path: Path | str) -> bool:
-    """Whether this looks like a model folder: a config and safetensors weights. `inspect` says whether it is sound."""
+    """Whether this looks like a model folder: a config and safetensors weights, or a cascade of such folders.
+    `inspect` and `cascade.read` say whether it is sound."""
     folder = Path(path)
+    if (folder / meta.CASCADE).is_file():
+        return True
     files = (weights.SINGLE, weights.INDEX, private.WEIGHTS)
     return (folder / CONFIG).is_file() and any((folder / name).is_file() for name in files)
 
 
 def fingerprint(path: Path | str) -> str:
     """sha256 over the files that decide what the model computes: weights, config, tokenizer. Not compress.json or
-    README.md, so that measuring a model does not make it another one. Raises UserError when there are no weights."""
+    README.md, so that measuring a model does not make it another one; of a cascade over its models and thresholds.
+    Raises UserError when there are no weights."""
     folder = Path(path)
+    if (folder / meta.CASCADE).is_file():
+        told = [file_digest(folder / meta.CASCADE), *(fingerprint(stage) for stage in sorted(folder.glob("stage-*")))]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()
     if not (folder / CONFIG).is_file():
         raise UserError(f"no {CONFIG}: not a model folder", where=str(folder))
     names = [CONFIG, *(file.name for file in weights.weight_files(folder))]

@@ -15,6 +15,8 @@ from compress.storage import safe
 FILE = "compress.json"
 CERTIFICATE = "certificate.json"
 """What a folder was measured to keep and to cost, beside FILE; `compress fit` writes it."""
+CASCADE = "cascade.json"
+"""The models of a folder that holds several, which answer in turn (`modelfolder.cascade`)."""
 ONNX = "model.onnx"
 """What computes the model in other programs, beside FILE; `compress.onnx` writes it."""
 FORMAT_VERSION, PRIVATE_VERSION = 1, 2

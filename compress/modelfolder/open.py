@@ -134,6 +134,11 @@ def _check_place(path: Path) -> None:
         near = nearest(path.name, _list_folders(path.parent))
         do = f"did you mean '{path.parent / near}'?" if near else None
         raise UserError("no such model folder", where=str(path), why=f"looked in {Path.cwd()}", do=do)
+    if (path / meta.CASCADE).is_file():
+        raise UserError(
+            "this is a cascade of several models, which this command does not support", where=str(path),
+            do=f"use one of its models, such as {path / 'stage-1'}",
+        )  # fmt: skip
     if not (path / CONFIG).is_file():
         inner = sorted(p.parent.name for p in path.glob(f"*/{CONFIG}"))
         do = f"did you mean '{path / inner[0]}'?" if inner else None

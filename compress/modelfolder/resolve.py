@@ -24,6 +24,7 @@ PATTERNS = (
     ),
     *("modules.json", "*_Pooling/config.json", "*_Dense/config.json", "[0-9]_*/*.json"),
     *("sentence_*_config.json", "config_sentence_transformers.json"),
+    *("cascade.json", "stage-*/*"),
 )
 
 

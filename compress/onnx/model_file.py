@@ -55,9 +55,15 @@ def usual_runtime(folder: Path) -> Runtime:
     """What answers with this folder where nobody said: of a quantized one a runtime that reads its file."""
     if not (folder / RECORD).is_file() or read_record(folder).get("precision") == FLOAT:
         return "torch"
+    return find_file_runtime(folder) or "torch"
+
+
+def find_file_runtime(folder: Path) -> Runtime | None:
+    """An installed runtime that reads the folder's file; None without one of both."""
+    if not (folder / RECORD).is_file():
+        return None
     there = versions()
-    able: list[Runtime] = [name for name in RUNTIMES if name not in IN_TORCH and there[name] is not None]
-    return able[0] if able else "torch"
+    return next((name for name in RUNTIMES if name not in IN_TORCH and there[name] is not None), None)
 
 
 def read_record(folder: Path) -> Mapping[str, Any]:

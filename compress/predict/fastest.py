@@ -16,6 +16,7 @@ from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError
 from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compute_reference
 from compress.onnx.runtimes import COMPILED, RUNTIMES, Runtime, versions
+from compress.predict.cascade import CascadePredictor
 from compress.predict.predictor import MAX_TOKENS, Predictor, build_fixed_batch
 from compress.predict.real_texts import TextCalls, TextSample
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -47,8 +48,11 @@ def fastest(
     """The predictor in the runtime that answers `timed` soonest, of those that answer short rows as the model does.
 
     timed: a predictor in one of the runtimes → what it is given.  shape: what that is, for people. What was measured is
-    told. Raises UserError when no runtime passes.
+    told. A cascade stays as it is: each of its models has its own runtime. Raises UserError when no runtime passes.
     """
+    if isinstance(predictor, CascadePredictor):
+        console.note(f"--runtime auto does not apply to a cascade: {predictor.computed_by}")
+        return predictor
     checked = list(evaluation_batches(draw_short_rows(predictor), MAX_TOKENS))
     tried = [_check(predictor, runtime, checked) for runtime in RUNTIMES]
     able = [t for t in tried if not t.why_not]
@@ -101,6 +105,10 @@ def require_same_answers(predictor: Predictor, examples: Examples, what: str) ->
     as the dense ones do, by the rules that an exported file is held to. what: the rows are, for people. Nothing is
     asked of another runtime, nor of fewer rows than a file is checked on, of which one answer would be too large a
     share."""
+    if isinstance(predictor, CascadePredictor):
+        for model in predictor.list_models_of_first_tokenizer():
+            require_same_answers(model, examples, what)
+        return
     if predictor.runtime not in ("torch-int8", "torch-sparse") or len(examples) < ROWS:
         return
     tolerance = TOLERANCE if predictor.runtime == "torch-int8" else BF16_TOLERANCE

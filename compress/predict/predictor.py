@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,6 +35,9 @@ from compress.onnx.runtimes import COMPILED, IN_TORCH, TORCHAO, Runtime
 from compress.predict.file_batches import choose_file_budget, count_call_tokens
 from compress.training.memory import choose_token_budget
 from compress.training.precision import Precision, Resolved, serving_precision
+
+if TYPE_CHECKING:
+    from compress.predict.route import CascadeModel
 
 PRODUCTS: Mapping[Runtime, Products] = {"torch-compile": "float", "torchao-int8": "int8", "torchao-fp8": "fp8"}
 MAX_TOKENS = 4096  # real tokens per forward pass on a CPU: fills the processor, stays in its caches
@@ -71,7 +74,7 @@ class Predictor:
         loaded = load_model(self.folder, require={"task"}, device=device)
         self.meta, self.config = loaded.meta, loaded.config
         self._own = loaded.model.eval()
-        self.model: Model | JointModel = self._own
+        self.model: Model | JointModel | CascadeModel = self._own
         self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(self.folder))
         self.tokenizer.check_fits(self.config.vocabulary, where=str(self.folder))
         self._named = task or self.meta.task
@@ -202,7 +205,18 @@ class Predictor:
 
     def encode_rows(self, rows: Rows, *, max_length: int) -> Examples:
         """Labelled rows of a table, encoded for this model."""
-        return self.task.encode(self.tokenizer, rows, max_length=min(max_length, self.max_length))
+        length = min(max_length, self.max_length)
+        return self.keep_texts(self.task.encode(self.tokenizer, rows, max_length=length), rows, length)
+
+    def encode_texts(
+        self, task: Task, texts: Sequence[str], pairs: Sequence[str] | None, *, max_length: int
+    ) -> Examples:
+        """Raw texts, or pairs of texts, encoded for this model."""
+        return task.encode_texts(self.tokenizer, texts, pairs, max_length=max_length)
+
+    def keep_texts(self, examples: Examples, rows: Rows, max_length: int) -> Examples:
+        """Encoded rows, with their texts where another model may have to read them (`CascadePredictor`)."""
+        return examples
 
     def predict(
         self,
@@ -215,7 +229,7 @@ class Predictor:
         """The task's answer to each raw text (or pair of texts). told: of how many texts are done."""
         task = self.task_for(paired=pairs is not None)
         length = min(max_length or self.meta.max_length or self.max_length, self.max_length)
-        examples = task.encode_texts(self.tokenizer, texts, pairs, max_length=length)
+        examples = self.encode_texts(task, texts, pairs, max_length=length)
         # A long text is several examples: texts are counted by their share.
         logits = self.logits(examples, told=lambda done: told(done * len(texts) // len(examples)))
         return list(task.decode(logits, self.label_names, examples, texts, pairs))

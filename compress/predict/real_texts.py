@@ -7,8 +7,9 @@ quantiles of the length stand for all: each counts for as many rows as any other
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,15 @@ from compress.data.tables.table import SLICE, Rows
 from compress.data.task import Task
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
+from compress.modelfolder.cascade import is_cascade
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from evaluation.cost.latency import Latency, measure_interleaved
 
 TIMED = 32
 """Quantiles of the length: calls that are timed."""
+ROUTED = 256
+"""The same where a cascade answers: what a text costs depends on which of its models does, so that few texts do not
+stand for all."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,11 @@ class TextSample:
         return [self.rows.take(part) for part in places]
 
 
-def sample_texts(rows: Rows, *, data: str, digest: str, max_length: int, batch: int = 1) -> TextSample:
-    """TIMED calls at evenly spaced quantiles of the length in characters, of `batch` rows of neighbouring lengths each;
-    the middle of each quantile stands for it. data: name and split.
+def sample_texts(
+    rows: Rows, *, data: str, digest: str, max_length: int, batch: int = 1, calls: int = TIMED
+) -> TextSample:
+    """So many calls at evenly spaced quantiles of the length in characters, of `batch` rows of neighbouring lengths
+    each; the middle of each quantile stands for it. data: name and split.
 
     Raises UserError for data without a text.
     """
@@ -54,11 +61,25 @@ def sample_texts(rows: Rows, *, data: str, digest: str, max_length: int, batch: 
         do = "use data with texts, or give a fixed number of tokens: --length 128"
         raise UserError(f"{what}: their latency cannot be measured", where=data, do=do)
     order = np.argsort(lengths, kind="stable")
-    calls = min(TIMED, len(order))
+    calls = min(calls, len(order))
     middles = ((np.arange(calls) + 0.5) / calls * len(order)).astype(np.int64)
     starts = np.clip(middles - batch // 2, 0, max(0, len(order) - batch))
     chosen = np.concatenate([order[(start + np.arange(batch)) % len(order)] for start in starts])
     return TextSample(rows.take(chosen), TextLengths(batch, data, digest, len(rows)), max_length)
+
+
+def choose_calls(folders: Sequence[Path]) -> int:
+    """Calls that the latency of these models is measured on."""
+    return ROUTED if any(map(is_cascade, folders)) else TIMED
+
+
+def require_no_cascade(folders: Sequence[Path]) -> None:
+    """Raise UserError where one of the models is a cascade: what random tokens cost there says nothing of texts."""
+    for folder in filter(is_cascade, folders):
+        raise UserError(
+            "a cascade is timed on texts: which of its models answers depends on them", where=str(folder),
+            do="give --data, without --length",
+        )  # fmt: skip
 
 
 def count_characters(rows: Rows) -> np.ndarray:
@@ -71,10 +92,19 @@ class TextCalls:
     """The calls of a sample as one model makes them: each tokenizes its rows, then answers them.
 
     batches: packed tokens of each call.  tokens: (calls,) that it has in all.  sequences: (calls,) that these are.
+    keep_texts: as of the model (`Predictor.keep_texts`).
     """
 
-    def __init__(self, sample: TextSample, task: Task, tokenizer: Tokenizer, positions: int, device: str) -> None:
-        self.sample, self.device = sample, device
+    def __init__(
+        self,
+        sample: TextSample,
+        task: Task,
+        tokenizer: Tokenizer,
+        positions: int,
+        device: str,
+        keep_texts: Callable[[Examples, Rows, int], Examples] = lambda examples, *_: examples,
+    ) -> None:
+        self.sample, self.device, self._keep_texts = sample, device, keep_texts
         self._task, self._tokenizer = task, tokenizer
         self._max_length = min(sample.max_length, positions)
         self._rows = sample.calls()
@@ -85,7 +115,8 @@ class TextCalls:
     @classmethod
     def of(cls, sample: TextSample, predictor: Predictor) -> TextCalls:
         """Of a model that answers."""
-        return cls(sample, predictor.task, predictor.tokenizer, predictor.max_length, predictor.device)
+        p = predictor
+        return cls(sample, p.task, p.tokenizer, p.max_length, p.device, p.keep_texts)
 
     def in_tokenizer(self, tokenizer: Tokenizer) -> TextCalls:
         """The same texts for a model with another tokenizer."""
@@ -122,7 +153,8 @@ class TextCalls:
     def _encode(self, rows: Rows) -> Examples:
         if self._task.label_free:  # one text is served at a time, whatever the data asks of pairs of them
             return self._task.encode_texts(self._tokenizer, rows.texts, max_length=self._max_length)
-        return self._task.encode(self._tokenizer, rows, max_length=self._max_length)
+        examples = self._task.encode(self._tokenizer, rows, max_length=self._max_length)
+        return self._keep_texts(examples, rows, self._max_length)
 
 
 @dataclass(frozen=True)

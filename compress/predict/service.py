@@ -8,9 +8,9 @@ from typing import Any
 
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean
-from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.cascade import inspect
+from compress.predict.cascade import open_predictor
 from compress.predict.file_batches import WINDOW
-from compress.predict.predictor import Predictor
 
 TEXT = ("text", "sentence", "sentence1")
 """Usual names of the column of a text."""
@@ -23,7 +23,7 @@ class Service:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._predictor = Predictor(folder)
+        self._predictor = open_predictor(folder)
         self._roles = roles_of(self._predictor.task)
 
     def answer(self, rows: Any) -> list[dict[str, Any]]:
@@ -57,8 +57,8 @@ class Service:
 
 def columns_of(folder: Path) -> list[tuple[str, bool]]:
     """(name, needed) of the text columns that a service of this folder reads."""
-    info = modelfolder.inspect(folder)
-    first, second = roles_of(Predictor(folder, runtime="torch").task)
+    info = inspect(folder)
+    first, second = roles_of(open_predictor(folder, runtime="torch").task)
     needed = info.meta.task in ("pair-classification", "question-answering", "reranking")
     return [(first[0], True), *([(second[0], needed)] if second else [])]
 

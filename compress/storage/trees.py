@@ -107,6 +107,14 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
+def copy_files(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Copy files that lie in the folder `source` into `target`, part of a folder that is being written. Never as a
+    second name of the original, by which a copy without `second_names` would lack it. Raises OSError."""
+    target.mkdir(exist_ok=True)
+    for name in names:
+        shutil.copyfile(source / name, target / name)
+
+
 def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy the plain files below `source` into the new folder `target`, part of a folder that is being written.
 

@@ -16,7 +16,7 @@ from compress.api import command
 from compress.errors import UserError
 
 FUNCTIONS = {
-    "analyze", "calibrate", "convert", "extend", "promote", "tokenizer", "verify",
+    "analyze", "calibrate", "cascade", "convert", "extend", "promote", "tokenizer", "verify",
     "compare", "distill", "factorize", "factorize_linear", "fake_quantize", "finetune", "fit", "keep_word_rows", "load",
     "pretrain", "prune_layers", "prune_vocab", "prune_width", "quantize", "run", "share", "share_layers", "sparsify",
     "make_static", "reduce_dimensions",
@@ -24,7 +24,7 @@ FUNCTIONS = {
 }  # fmt: skip
 CLASSES = {"Analysis", "Model", "Result", "RunResult", "Scheme", "UserError", "WrittenModel"}
 VERBS = (
-    "analyze", "calibrate", "convert", "extend", "promote", "tokenizer", "verify",
+    "analyze", "calibrate", "cascade", "convert", "extend", "promote", "tokenizer", "verify",
     "compare", "distill", "factorize", "finetune", "fit", "pretrain", "prune_layers", "prune_vocab", "prune_width",
     "quantize", "run", "share", "sparsify", "make_static", "reduce_dimensions",
 )  # fmt: skip

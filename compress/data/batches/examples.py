@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,27 @@ QUERIES = "queries"
 """Of a batch of a task that ranks: the query of each row (`Batch.extra`)."""
 
 
+TEXTS = "texts"
+"""Of a batch whose rows another tokenizer may have to read: their `TextSource` (`Batch.extra`)."""
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """The texts that examples were made of. encode: (tokenizer, (n,) places) → those texts, encoded.  places: (N,) of
+    the text of each example."""
+
+    encode: Callable[[Tokenizer, np.ndarray], Examples]
+    places: np.ndarray
+
+    def take(self, chosen: np.ndarray) -> TextSource:
+        """Of the examples at these positions."""
+        return replace(self, places=self.places[chosen])
+
+    def encoded(self, tokenizer: Tokenizer) -> Examples:
+        """The texts as this tokenizer reads them."""
+        return self.encode(tokenizer, self.places)
+
+
 @dataclass(frozen=True)
 class Examples:
     """N rows of T tokens in all. A row of the data may be several of them (windows), which then share its number.
@@ -35,6 +56,7 @@ class Examples:
     places: (T, 2) int32: the characters that a piece stands for, from and up to, in the text of its segment.
     notes: what a person should hear about the encoding.
     queries: of a task that ranks, (N,) int64, equal for the documents of one query, which are side by side.
+    texts: where several models with tokenizers of their own read the rows.
     """
 
     ids: np.ndarray
@@ -49,6 +71,7 @@ class Examples:
     places: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     queries: np.ndarray | None = None
+    texts: TextSource | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -74,6 +97,7 @@ class Examples:
             words=None if self.words is None else self.words[tokens],
             places=None if self.places is None else self.places[tokens],
             queries=None if self.queries is None else self.queries[chosen],
+            texts=None if self.texts is None else self.texts.take(chosen),
         )
 
 
@@ -196,7 +220,7 @@ def collate(examples: Examples, rows: np.ndarray) -> Batch:
     """The rows at these positions as one packed batch; `row_ids` are the positions."""
     note_read(5 * FAULT * len(rows))  # of ids, segments, special tokens, offsets and labels
     tokens, offsets = gather(examples.offsets, rows)
-    return pack(
+    batch = pack(
         examples.ids[tokens],
         offsets,
         segments=examples.segments[tokens],
@@ -205,6 +229,24 @@ def collate(examples: Examples, rows: np.ndarray) -> Batch:
         labels=examples.labels[rows if examples.words is None else tokens],
         answered=None if examples.words is None else examples.words[tokens] >= 0,
         queries=None if examples.queries is None else examples.queries[rows],
+    )
+    if examples.texts is None:
+        return batch
+    return replace(batch, extra={**batch.extra, TEXTS: examples.texts.take(rows)})
+
+
+def take_rows(batch: Batch, rows: np.ndarray) -> Batch:
+    """Some rows of a packed batch on the CPU, in that order: what a model reads of them, without labels."""
+    tokens, offsets = gather(batch.cu_seqlens.numpy(), rows)
+    chosen = torch.from_numpy(tokens)
+    return Batch(
+        input_ids=batch.input_ids[chosen],
+        segment_ids=batch.segment_ids[chosen],
+        position_ids=batch.position_ids[chosen],
+        cu_seqlens=_tensor(offsets),
+        max_length=int(np.diff(offsets).max()),
+        row_ids=batch.row_ids[torch.from_numpy(rows)],
+        special_mask=None if batch.special_mask is None else batch.special_mask[chosen],
     )
 
 

@@ -117,6 +117,11 @@ class Table:
             raise UserError(f"split '{name}' not found", where=self.name, do=did_you_mean(name, self.splits))
         return self.splits[name]
 
+    def has_same_rows(self, first: str, second: str) -> bool:
+        """Whether two splits are the same rows, as where one of them was missing."""
+        digests = {fingerprint({"rows": self.split(n)}, self.task, self.label_names) for n in (first, second)}
+        return len(digests) == 1
+
 
 def fingerprint(splits: Mapping[str, Rows], task: str, label_names: Sequence[str]) -> str:
     """sha256 over the content: equal for the same values whatever file format or chunking brought them."""

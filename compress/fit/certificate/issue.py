@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from compress.contracts import Measurement
-from compress.data.tables.table import fingerprint
 from compress.fit.certificate import document as certificate
 from compress.fit.journal import Journal
 from compress.fit.make.bench import Bench
@@ -43,7 +42,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
         timing,
         labelled=case.labelled,
         deployed=deployed,
-        seen=_seen(case),
+        seen=case.table.has_same_rows("validation", "test"),
     )
     meta = modelfolder.inspect(model).meta
     lines = certificate.sentences(found)
@@ -78,10 +77,3 @@ def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) 
     }  # fmt: skip
     context = {**ours.context, "contaminated": "no" if timing.quiet else "yes"}
     return [measured[0], dataclasses.replace(measured[1], measurement=Measurement(values, context))]
-
-
-def _seen(case: Case) -> bool:
-    """Whether the test rows are those that plans were chosen on: data without a test split of its own."""
-    t = case.table
-    digests = {fingerprint({"rows": t.split(n)}, t.task, t.label_names) for n in ("validation", "test")}
-    return len(digests) == 1

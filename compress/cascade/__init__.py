@@ -1,0 +1,1 @@
+"""`compress cascade`: models that answer in turn, joined into one folder and certified."""

@@ -1,0 +1,102 @@
+"""The models that a cascade may be made of, on validation rows: how sure and how right each is, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from compress.cascade.request import CascadeRequest
+from compress.data.tables.table import Rows
+from compress.modelfolder import folder as modelfolder
+from compress.predict.cascade import choose_stage_runtime
+from compress.predict.predictor import Predictor
+from compress.predict.real_texts import TextCalls, TextLatency, sample_texts
+from evaluation.cascade import ScoredModels, compute_confidence
+from evaluation.cost.latency import measure_interleaved
+from evaluation.quality.calibration import NoTemperatureError, fit_validated_temperature
+
+REPEATS, SECONDS = 20, 4.0
+SPLIT = "validation"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One model. parameters: of its network.  temperature: by which its probabilities fit the validation rows.
+    confidence: (N,) with it.  right: (N,) bool.  latency: over texts of these rows, each alone."""
+
+    name: str
+    folder: Path
+    parameters: int
+    predictor: Predictor
+    temperature: float
+    confidence: np.ndarray
+    right: np.ndarray
+    latency: TextLatency
+
+
+def measure_candidates(request: CascadeRequest) -> list[Candidate]:
+    """All models, the fastest first."""
+    console, rows = request.console, request.table.split(SPLIT)
+    predictors = {name: _open(request, folder) for name, folder in request.models.items()}
+    for predictor in predictors.values():
+        predictor.answer_in_order_of(request.table.label_names)
+    logits = {}
+    for name, predictor in predictors.items():
+        examples = predictor.encode_rows(rows, max_length=request.max_length)
+        with console.slow_progress(f"scoring {name} on {SPLIT} rows", len(examples), "rows") as progress:
+            logits[name] = predictor.logits(examples, told=progress.update)
+    latencies = _measure_latencies(request, list(predictors.values()), rows)
+    gold, found = np.asarray(rows.labels), []
+    for (name, predictor), latency in zip(predictors.items(), latencies, strict=True):
+        temperature = _fit_temperature(logits[name], gold)
+        parameters = modelfolder.inspect(predictor.folder).parameters
+        sure, right = compute_confidence(logits[name] / temperature), logits[name].argmax(-1) == gold
+        found.append(Candidate(name, predictor.folder, parameters, predictor, temperature, sure, right, latency))
+    return sorted(found, key=lambda one: one.latency.mean)
+
+
+def find_parent(candidates: Sequence[Candidate]) -> int:
+    """The place of the model that losses are measured against: the largest, of equal ones the slowest."""
+    return max(range(len(candidates)), key=lambda i: (candidates[i].parameters, candidates[i].latency.mean))
+
+
+def gather_scores(candidates: Sequence[Candidate]) -> ScoredModels:
+    """What the choice reads of them."""
+    return ScoredModels(
+        np.stack([c.confidence for c in candidates]),
+        np.stack([c.right for c in candidates]),
+        np.array([c.latency.mean - c.latency.tokenization for c in candidates]),
+        np.array([c.latency.tokenization for c in candidates]),
+        [c.predictor.tokenizer.fingerprint for c in candidates],
+    )
+
+
+def _open(request: CascadeRequest, folder: Path) -> Predictor:
+    runtime = request.runtime or choose_stage_runtime(folder, request.device)
+    return Predictor(
+        folder, device=request.device, task=request.table.task, settings=dict(request.settings), runtime=runtime
+    )
+
+
+def _measure_latencies(request: CascadeRequest, predictors: Sequence[Predictor], rows: Rows) -> list[TextLatency]:
+    table = request.table
+    texts = sample_texts(
+        rows, data=f"{table.display_name}/{SPLIT}", digest=table.measured_fingerprint, max_length=request.max_length
+    )
+    with request.console.slow_progress("timing the models", None, "rounds") as progress:
+        found = measure_interleaved(
+            [TextCalls.of(texts, p).parts(p) for p in predictors],
+            device=request.device, warmup=1, repeats=REPEATS, seconds=SECONDS, told=progress.update,
+        )  # fmt: skip
+    return [TextLatency.of(latency) for latency in found]
+
+
+def _fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
+    """1 where no temperature improves the probabilities of rows that it was not fitted on: no answer depends on it."""
+    try:
+        return fit_validated_temperature(logits, gold).temperature
+    except NoTemperatureError:
+        return 1.0

@@ -1,0 +1,175 @@
+"""What a cascade was measured to be, on test rows that nothing was chosen on: certificate.json in its folder."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import compress
+from compress.cascade.candidates import SPLIT, Candidate
+from compress.cascade.request import CascadeRequest
+from compress.data.tables.table import format_count
+from compress.errors import UserError
+from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.cascade import Stage
+from compress.onnx.runtimes import versions
+from compress.predict.cascade import CascadePredictor
+from compress.predict.real_texts import choose_calls, sample_texts
+from evaluation.cascade import CascadeChoice
+from evaluation.cost.device import describe
+
+FORMAT = "cascade-1"
+CERTIFIED, EXCEEDED = "certified", "exceeded"
+REPEATS, SECONDS = 20, 10.0
+LATENCIES = {"mean": "speed/latency_mean_ms", "p50": "speed/latency_p50_ms", "p95": "speed/latency_p95_ms",
+             "tokenization": "speed/tokenization_ms"}  # fmt: skip
+ENDS = {"value": "", "low": "_low", "high": "_high"}
+
+
+@dataclass(frozen=True)
+class MeasuredCascade:
+    """parent, cascade: their figures on the test rows.  answered: rows that each model of the cascade answers."""
+
+    parent: MeasuredModel
+    cascade: MeasuredModel
+    answered: Sequence[int]
+
+
+def measure_cascade(request: CascadeRequest, folder: Path, name: str, parent: Candidate) -> MeasuredCascade:
+    """Quality on all test rows, row by row beside the parent; latency on a sample of their texts, in turn with it.
+
+    name: of the cascade, for people. Raises UserError where the parent has the labels in another order than the table.
+    """
+    table, console = request.table, request.console
+    if list(modelfolder.inspect(parent.folder).label_names) != list(table.label_names):
+        raise UserError(
+            "the largest models have the same labels in different orders", where=parent.name, do="remove one of them"
+        )
+    rows, dataset = table.split("test"), f"{table.display_name}/test"
+    subjects = [
+        Subject(parent.name, parent.folder, "teacher", runtime=parent.predictor.runtime),
+        Subject(name, folder, "student", runtime=request.runtime),
+    ]
+    read: dict[str, Any] = {"digest": table.measured_fingerprint, "max_length": request.max_length}
+    texts = sample_texts(rows, data=dataset, **read, calls=choose_calls([folder]))
+    theirs, ours = measure(
+        subjects, rows, task=table.task, dataset=dataset, **read,
+        cost=CostPlan(texts=texts, repeats=REPEATS, seconds=SECONDS, warmup=1),
+        settings=dict(request.settings), device=request.device, say=console.note, watch=console.slow_progress,
+    )  # fmt: skip
+    how: dict[str, Any] = {"device": request.device, "task": table.task, "settings": dict(request.settings)}
+    predictor = CascadePredictor(folder, runtime=request.runtime, **how)
+    examples = predictor.encode_rows(rows, max_length=request.max_length)
+    return MeasuredCascade(theirs, ours, predictor.count_answers(examples).tolist())
+
+
+def issue(
+    request: CascadeRequest, stages: Sequence[Stage], choice: CascadeChoice, parent: Candidate, found: MeasuredCascade
+) -> dict[str, Any]:
+    """The content of the certificate."""
+    ours, theirs = found.cascade.measurement, found.parent.measurement
+    metric, values = found.cascade.metric, {k: x for k, x in ours.values.items() if math.isfinite(x)}
+    difference = {key: values.get(f"vs_teacher/{metric}_difference{end}") for key, end in ENDS.items()}
+    rows = sum(found.answered)
+    drop = None if difference["value"] is None else -100 * difference["value"]
+    return {
+        "format": FORMAT,
+        "status": CERTIFIED if drop is not None and drop <= request.max_drop else EXCEEDED,
+        "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "bounds": {"max_drop": request.max_drop},
+        "stages": [
+            {**stage.model_dump(mode="json"), "rows": count, "share": count / rows}
+            for stage, count in zip(stages, found.answered, strict=True)
+        ],
+        "chosen_on": {
+            "split": SPLIT, "rows": len(request.table.split(SPLIT)), "loss": choice.loss, "bound": choice.bound,
+            "expected_ms": choice.ms,
+        },
+        "size_mb": values["size/disk_mb"],
+        "latency": {key: values.get(name) for key, name in LATENCIES.items()}
+        | {"quiet": ours.context["contaminated"] == theirs.context["contaminated"] == "no"},
+        "speedup": values.get("vs_teacher/speedup"),
+        "quality": {"metric": metric, **{key: values.get(f"quality/{metric}{end}") for key, end in ENDS.items()}},
+        "difference": {**difference, "p_value": values.get("vs_teacher/p_value")},
+        "rows": rows,
+        "dataset": ours.context["dataset"],
+        "dataset_digest": ours.context["dataset_digest"],
+        "parent": {
+            "name": parent.name, "fingerprint": modelfolder.fingerprint(parent.folder),
+            "size_mb": theirs.values["size/disk_mb"], "quality": theirs.values.get(f"quality/{metric}"),
+            "latency": {key: theirs.values.get(name) for key, name in LATENCIES.items()},
+        },
+        "runtime": ours.context["runtime"],
+        "device": describe(request.device),
+        "versions": {"compress": compress.__version__, **{k: v for k, v in versions().items() if v is not None}},
+    }  # fmt: skip
+
+
+def sentences(found: Mapping[str, Any]) -> list[str]:
+    """What it says, for people."""
+    metric, drop = found["quality"]["metric"], found["bounds"]["max_drop"]
+    lines = [f"{found['status']}: at most {drop:g} points of {metric} lost on test rows"]
+    if found["status"] == EXCEEDED:
+        lines = [f"{found['status']}: more than {drop:g} points of {metric} lost on test rows"]
+    lines += [_describe_latency(found), _describe_shares(found["stages"])]
+    lines.append(f"{metric} {_interval(found['quality'])} % on {format_count(found['rows'])} of {found['dataset']}")
+    lines.append(f"size {found['size_mb']:.2f} MB, all models together")
+    return [*lines, describe_guarantee(found)]
+
+
+def describe_guarantee(found: Mapping[str, Any]) -> str:
+    """Which guarantee the interval gives, why it holds, and whether it proves the bound."""
+    difference, chosen = found["difference"], found["chosen_on"]
+    if difference["value"] is None:
+        return "no guarantee: the difference to the parent is undefined on these rows"
+    most, bound = -100 * difference["low"], found["bounds"]["max_drop"]
+    proof = (
+        f"so the bound of {bound:g} points is proven at this level"
+        if most <= bound
+        else f"so the bound of {bound:g} points is met on these rows and not proven for others"
+    )
+    if found["status"] == EXCEEDED:
+        proof = f"the bound of {bound:g} points is not met"
+    return (
+        f"against the parent {_interval(difference, '+')} points (paired 95 % interval): on texts like these at most "
+        f"{most:.2f} points are lost, {proof}. It holds because models, temperatures and thresholds were chosen on "
+        f"{format_count(chosen['rows'], chosen['split'] + ' row')} before a test row was read"
+    )
+
+
+def _describe_latency(found: Mapping[str, Any]) -> str:
+    latency, parent = found["latency"], found["parent"]["latency"]
+    if latency["mean"] is None:
+        return "latency unknown: the machine was busy"
+    how = "" if latency["quiet"] else ", on a busy machine"
+    line = (
+        f"mean {latency['mean']:.2f} ms for a text, median {latency['p50']:.2f}, p95 {latency['p95']:.2f}, "
+        f"{latency['tokenization']:.2f} of the mean tokenization{how}"
+    )
+    if parent["mean"] is not None:
+        times = parent["mean"] / latency["mean"]
+        line += f"; {times:.2f}x the speed of {found['parent']['name']}, whose mean is {parent['mean']:.2f} ms"
+    return line
+
+
+def _describe_shares(stages: Sequence[Mapping[str, Any]]) -> str:
+    return "answered by " + ", ".join(f"{s['name']} {100 * s['share']:.1f} %" for s in stages) + " of the rows"
+
+
+def describe_stage(stage: Mapping[str, Any]) -> str:
+    """A sentence of the model card."""
+    rule = "all others" if stage["threshold"] is None else f"texts with a confidence above {stage['threshold']:.4f}"
+    return f"{stage['name']} ({stage['folder']}): {rule}, {100 * stage['share']:.1f} % of the test rows"
+
+
+def _interval(row: Mapping[str, Any], sign: str = "") -> str:
+    value, low, high = (row[key] for key in ENDS)
+    if value is None:
+        return "undefined"
+    shown = [f"{100 * x:{sign}.2f}" for x in (value, low, high) if x is not None]
+    return shown[0] if len(shown) < 3 else f"{shown[0]} [{shown[1]}, {shown[2]}]"

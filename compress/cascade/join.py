@@ -1,0 +1,105 @@
+"""Models joined into a cascade: thresholds chosen on validation rows, the folder written, certified on test rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from compress.cascade import certificate
+from compress.cascade.candidates import Candidate, find_parent, gather_scores, measure_candidates
+from compress.cascade.certificate import MeasuredCascade
+from compress.cascade.request import CascadeRequest
+from compress.modelfolder import cascade as cascades
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.cascade import Stage
+from compress.modelfolder.meta import CERTIFICATE, FolderMeta, Parent
+from compress.storage import atomic, manifest
+from evaluation.cascade import CascadeChoice, choose_cascade
+
+
+def join_models(request: CascadeRequest, output: Path) -> dict[str, Any]:
+    """Write `output`: the cascade with the least expected latency within the bound, or, where no cascade is faster than
+    the fastest single model within it, a copy of that model. What is done is told; returns the document of --json.
+
+    Nothing is written before all is measured. Raises UserError as `CascadeRequest.check` does.
+    """
+    request.check()
+    console = request.console
+    candidates = measure_candidates(request)
+    parent = find_parent(candidates)
+    _print_candidates(request, candidates, parent)
+    accepted = [i for i, c in enumerate(candidates) if c.name in request.accepted]
+    single, choice = choose_cascade(gather_scores(candidates), parent, request.max_drop, accepted)
+    names = [candidates[i].name for i in choice.models]
+    if choice is single:
+        with atomic.new_folder(output) as temp:
+            cascades.copy_model(candidates[single.models[0]].folder, temp, left=[manifest.NAME])
+        console.result(
+            f"no cascade of these models is faster than {names[0]} alone within {request.max_drop:g} points: wrote a "
+            f"copy of {names[0]} to {output}"
+        )
+        return {"folder": str(output), "is_cascade": False, "models": names, "certificate": None}
+    left = [c.name for i, c in enumerate(candidates) if i not in choice.models]
+    console.note(
+        f"chosen: {', then '.join(names)}; expected mean {choice.ms:.2f} ms, {single.ms:.2f} ms of "
+        f"{candidates[single.models[0]].name} alone" + (f"; not needed: {', '.join(left)}" if left else "")
+    )
+    found = _write(request, candidates, parent, choice, output)
+    for line in certificate.sentences(found):
+        console.result(line)
+    console.result(f"wrote {output}")
+    return {"folder": str(output), "is_cascade": True, "models": names, "certificate": found}
+
+
+def _write(
+    request: CascadeRequest, candidates: Sequence[Candidate], parent: int, choice: CascadeChoice, output: Path
+) -> dict[str, Any]:
+    chosen = [candidates[i] for i in choice.models]
+    stages = [
+        Stage(name=c.name, folder=f"stage-{place}", temperature=c.temperature, threshold=threshold)
+        for place, (c, threshold) in enumerate(zip(chosen, [*choice.thresholds, None], strict=True), 1)
+    ]
+    meta = _describe(request, chosen, candidates[parent])
+    with atomic.new_folder(output) as temp:
+        cascades.fill(temp, stages, [c.folder for c in chosen], meta)
+        measured = certificate.measure_cascade(request, temp, output.name, candidates[parent])
+        found = certificate.issue(request, stages, choice, candidates[parent], measured)
+        atomic.write_json(temp / CERTIFICATE, found)
+        lines = [certificate.describe_stage(stage) for stage in found["stages"]]
+        cascades.describe(temp, _with_figures(meta, measured, found), output.name, lines)
+    return found
+
+
+def _describe(request: CascadeRequest, chosen: Sequence[Candidate], parent: Candidate) -> FolderMeta:
+    """What the cascade's compress.json says before it is measured: what the largest model's says, where one holds for
+    all of them."""
+    info = modelfolder.inspect(parent.folder)
+    settings = {name: value for name, value in info.meta.task_settings.items() if name != "temperature"}
+    lineage = tuple(
+        Parent(role=f"model {place} of {len(chosen)}", name=c.name, fingerprint=modelfolder.fingerprint(c.folder))
+        for place, c in enumerate(chosen, 1)
+    )
+    return FolderMeta(
+        family=info.family, task=request.table.task, label_names=tuple(request.table.label_names),
+        task_settings=settings, method=cascades.METHOD, max_length=request.max_length, language=info.meta.language,
+        license=info.meta.license, lineage=lineage, data=info.meta.data, software=info.meta.software,
+    )  # fmt: skip
+
+
+def _with_figures(meta: FolderMeta, measured: MeasuredCascade, found: Mapping[str, Any]) -> FolderMeta:
+    notes = tuple(f"certificate: {line}" for line in certificate.sentences(found))
+    whole = meta.with_measurement(measured.cascade.measurement, measured.parent.measurement)
+    return whole.model_copy(update={"notes": notes})
+
+
+def _print_candidates(request: CascadeRequest, candidates: Sequence[Candidate], parent: int) -> None:
+    rows = [
+        (c.name + (" (parent)" if place == parent else ""), f"{c.latency.mean:.2f}", f"{100 * c.right.mean():.2f}",
+         f"{c.temperature:.3f}")
+        for place, c in enumerate(candidates)
+    ]  # fmt: skip
+    request.console.table("models by latency, on validation rows", ("", "mean ms", "accuracy, %", "temperature"), rows)
+    given = list(request.models)
+    if given != [c.name for c in candidates]:
+        request.console.note("the models answer in order of their latency, not in the order given")

@@ -1,0 +1,97 @@
+"""What a cascade is made of: models of one task with the same labels, and the rows that decide and measure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compress.console import Console
+from compress.data.tables.label_order import outputs_in_order
+from compress.data.tables.table import Table
+from compress.data.tasks import for_head
+from compress.errors import UserError
+from compress.measure.calibration import FEWEST_ROWS
+from compress.modelfolder import folder as modelfolder
+from compress.onnx.runtimes import Runtime
+from compress.stages.shared.stage import check_same_task, head_of
+
+HEAD = ("classification", "single_label")
+
+
+@dataclass(frozen=True)
+class CascadeRequest:
+    """models: name → folder, in any order.  table: labelled; validation rows choose, test rows measure.  max_length:
+    tokens of a text.  settings: of the task.  max_drop: points of accuracy that may be lost against the largest
+    model.  accepted: names of models whose loss was found to be within the bound before.  runtime: of all models; None:
+    of each its own."""
+
+    models: Mapping[str, Path]
+    table: Table
+    max_length: int
+    settings: Mapping[str, Any]
+    max_drop: float
+    console: Console
+    device: str = "cpu"
+    runtime: Runtime | None = None
+    accepted: Sequence[str] = ()
+
+    def check(self) -> None:
+        """Raise UserError for models that do not make a cascade, and for data without rows of their own to choose on
+        and to measure."""
+        if not (math.isfinite(self.max_drop) and 0 <= self.max_drop <= 100):
+            raise UserError(
+                f"{self.max_drop:g} points is not possible", where="--max-drop", do="give 0 to 100, such as 0.5"
+            )
+        if len(self.models) < 2:
+            raise UserError("a cascade needs at least two models", where="MODELS", do="add a smaller or a larger one")
+        self._check_models()
+        self._check_rows()
+
+    def _check_models(self) -> None:
+        seen: dict[str, str] = {}
+        first: tuple[str, Sequence[str]] | None = None
+        for name, folder in self.models.items():
+            info = modelfolder.inspect(folder)
+            if "task" not in info.heads:
+                raise UserError("the model has no task head", where=str(folder), do="fine-tune it: compress finetune")
+            if head_of(info.heads["task"]) != HEAD:
+                kind = for_head(head_of(info.heads["task"])).kind
+                raise UserError(
+                    f"cascades do not support {kind}", where=str(folder), do="use models that give each text one label"
+                )
+            if "chunk" in (info.meta.task_settings.get("long_text"), self.settings.get("long_text")):
+                raise UserError(
+                    "a cascade does not read long texts in chunks", where=str(folder), do="set --long-text cut"
+                )
+            same = seen.setdefault(modelfolder.fingerprint(folder), name)
+            if same != name:
+                raise UserError(f"{same} and {name} are the same model", where=str(folder), do="remove one of them")
+            first = first or (name, info.label_names)
+            _require_same_labels(first, (name, info.label_names), str(folder))
+            check_same_task(info.heads["task"], info.label_names, self.table.task, str(folder))
+
+    def _check_rows(self) -> None:
+        table = self.table
+        for name in ("validation", "test"):
+            if len(table.split(name)) < FEWEST_ROWS:
+                why = f"found {len(table.split(name))}, required: {FEWEST_ROWS}"
+                raise UserError(f"too few {name} rows", where="--data", why=why)
+        if table.has_same_rows("validation", "test"):
+            raise UserError(
+                "the validation rows are the test rows", where="--data",
+                why="what is chosen on rows cannot be certified on them", do="add a validation split of other rows",
+            )  # fmt: skip
+
+
+def _require_same_labels(first: tuple[str, Sequence[str]], second: tuple[str, Sequence[str]], where: str) -> None:
+    """first, second: name and labels of a model."""
+    try:
+        outputs_in_order(second[1], first[1], where=where)
+    except UserError as error:
+        raise UserError(
+            f"{first[0]} and {second[0]} predict different labels", where=where, why=error.why,
+            do="use models for the same task, with the same label names",
+        ) from None  # fmt: skip

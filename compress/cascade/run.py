@@ -1,0 +1,52 @@
+"""`compress cascade`: existing model folders joined into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compress.cascade.certificate import EXCEEDED
+from compress.cascade.join import join_models
+from compress.cascade.request import CascadeRequest
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.errors import ExitCode, UserError
+from compress.measure.labelled import open_labelled
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.push import HubRepository, push_and_print
+from compress.modelfolder.resolve import label_models, resolve
+from compress.predict.fastest import get_requested_runtime
+from compress.run.folder import new_output
+from compress.stages.shared.stage import settings_for
+
+
+def cascade(models: Sequence[str], max_drop: float, options: RunOptions) -> None:
+    """Write `options.output`: the fastest cascade of these models that loses at most `max_drop` points of accuracy
+    against the largest of them.
+
+    Raises UserError for models that do not make one, and (refused) where the loss on the test rows came out above the
+    bound; the folder is there then.
+    """
+    output = new_output(options)
+    console = Console(quiet=options.quiet, json=options.json)
+    repository = HubRepository.requested(options)
+    folders = [resolve(name, options.tracking_uri) for name in models]
+    places = [folder.resolve() for folder in folders]
+    if repeated := next((name for name, place in zip(models, places, strict=True) if places.count(place) > 1), None):
+        raise UserError("the same model is given twice", where=repeated, do="remove one of them")
+    largest = max((modelfolder.inspect(folder) for folder in folders), key=lambda info: info.parameters)
+    recipe, table = open_labelled(largest, options, console)
+    assert recipe.data is not None
+    request = CascadeRequest(
+        dict(zip(label_models(folders), folders, strict=True)), table, recipe.data.max_length,
+        settings_for(recipe, table), max_drop, console, options.device, get_requested_runtime(options),
+    )  # fmt: skip
+    document = join_models(request, output)
+    found = document["certificate"]
+    exceeded = found is not None and found["status"] == EXCEEDED
+    push_and_print(console, document, output, None if exceeded else repository)
+    if found is not None and exceeded:
+        raise UserError(
+            "the cascade loses more than allowed on the test rows", where=str(output),
+            why=f"{-100 * found['difference']['value']:.2f} points, bound {max_drop:g}",
+            do="give more validation rows, or a larger bound", code=ExitCode.REFUSED,
+        )  # fmt: skip

@@ -1,0 +1,153 @@
+"""A cascade that answers: every row goes to the first model, and what that is not sure of to the next one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from compress.contracts import Batch
+from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.examples import Examples, TextSource
+from compress.data.tables.table import Rows
+from compress.data.task import Task
+from compress.data.tasks import classification
+from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.modules.model import Model
+from compress.errors import UserError
+from compress.modelfolder import cascade as cascades
+from compress.onnx.model_file import find_file_runtime
+from compress.onnx.runtimes import Runtime
+from compress.predict.predictor import Predictor
+from compress.predict.route import CascadeModel, Route
+from compress.training.precision import Precision
+
+
+def open_predictor(folder: Path, **how: Any) -> Predictor:
+    """What answers with a model folder of either kind. how: as of `Predictor`."""
+    return CascadePredictor(folder, **how) if cascades.is_cascade(folder) else Predictor(folder, **how)
+
+
+def choose_stage_runtime(folder: Path, device: str) -> Runtime | None:
+    """What computes a model of a cascade: the runtime of its exported file if it has one; None: as of `Predictor`."""
+    return find_file_runtime(folder) if device == "cpu" else None
+
+
+class CascadePredictor(Predictor):
+    """Answers with a cascade. Its interface is that of one model; logits are divided by the temperatures of the models
+    that computed them, so that probabilities are calibrated.
+
+    runtime: of all models; None: of each that of its exported file where there is one, else as of `Predictor`.
+    Raises UserError as `Predictor` does, for models with other labels, and for texts that are read in chunks.
+    """
+
+    def __init__(
+        self, folder: Path, *, device: str = "cpu", precision: Precision = "auto", task: str | None = None,
+        settings: Any = None, runtime: Runtime | None = None,
+    ) -> None:  # fmt: skip
+        self.folder, self.device = Path(folder), device
+        self.cascade = cascades.read(self.folder)
+        self.meta = self.cascade.meta
+        how: dict[str, Any] = {"device": device, "precision": precision, "task": task or self.meta.task}
+        self.models = [
+            Predictor(place, runtime=runtime or choose_stage_runtime(place, device), **how)
+            for place in self.cascade.folders
+        ]
+        for model in self.models:
+            model.answer_in_order_of(self.meta.label_names)
+        first, last = self.models[0], self.models[-1]
+        self.runtime, self.precision, self.config, self.head = last.runtime, last.precision, last.config, last.head
+        self.tokenizer = first.tokenizer
+        self._named = task or self.meta.task
+        self._settings = {**self.meta.task_settings, **(settings or {})}
+        self.task = self.task_for(paired=False)
+        if isinstance(self.task, classification.Task) and self.task.chunked:
+            raise UserError(
+                "a cascade does not read long texts in chunks", where=str(self.folder), do="set --long-text cut"
+            )
+        self.max_length = min(model.max_length for model in self.models)
+        shared = [m.tokenizer.fingerprint == first.tokenizer.fingerprint for m in self.models]
+        tokenizers = [None if same else m.tokenizer for same, m in zip(shared, self.models, strict=True)]
+        self.route = Route(self.cascade.stages, tokenizers)
+        self.model = CascadeModel(self.route, [m.reference for m in self.models])
+        self._order = None
+
+    def with_runtime(self, runtime: Runtime) -> CascadePredictor:
+        """All models in another runtime."""
+        other = copy.copy(self)
+        other.models = [model.with_runtime(runtime) for model in self.models]
+        other.runtime = runtime
+        return other
+
+    def answer(self, batch: Batch) -> tuple[torch.Tensor, np.ndarray]:
+        """((B, C) fp32 logits on the CPU; (B,) the place of the model that answered each row)."""
+        logits, places = self.route.follow(batch, self.models)
+        return (logits if self._order is None else logits[:, self._order]), places
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """(B, C) logits of one packed batch, fp32."""
+        return self.answer(batch)[0]
+
+    def count_answers(self, examples: Examples) -> np.ndarray:
+        """(models,) int64: the rows that each model answers."""
+        places = [self.answer(batch)[1] for batch in evaluation_batches(examples, self.max_tokens)]
+        return np.bincount(np.concatenate(places), minlength=len(self.models))
+
+    def encode_texts(
+        self, task: Task, texts: Sequence[str], pairs: Sequence[str] | None, *, max_length: int
+    ) -> Examples:
+        """Raw texts, encoded for the first model, and kept for the others where these have tokenizers of their own."""
+
+        def encode(tokenizer: Tokenizer, places: np.ndarray) -> Examples:
+            chosen: list[int] = places.tolist()
+            second = None if pairs is None else [pairs[i] for i in chosen]
+            return task.encode_texts(tokenizer, [texts[i] for i in chosen], second, max_length=max_length)
+
+        return self._with_source(encode(self.tokenizer, np.arange(len(texts))), encode)
+
+    def keep_texts(self, examples: Examples, rows: Rows, max_length: int) -> Examples:
+        """The same, of rows of a table."""
+        return self._with_source(
+            examples, lambda tokenizer, places: self.task.encode(tokenizer, rows.take(places), max_length=max_length)
+        )
+
+    def _with_source(self, examples: Examples, encode: Callable[[Tokenizer, np.ndarray], Examples]) -> Examples:
+        if all(tokenizer is None for tokenizer in self.route.tokenizers):
+            return examples
+        return replace(examples, texts=TextSource(encode, np.arange(len(examples))))
+
+    def list_models_of_first_tokenizer(self) -> list[Predictor]:
+        """Those that read the same tokens as the first one."""
+        return [m for m, other in zip(self.models, self.route.tokenizers, strict=True) if other is None]
+
+    @property
+    def computed_by(self) -> str:
+        """The runtimes of the models."""
+        return f"cascade of {len(self.models)}: " + "; ".join(dict.fromkeys(m.computed_by for m in self.models))
+
+    @property
+    def computed_in(self) -> str:
+        """The precisions of the models."""
+        return ", ".join(dict.fromkeys(m.computed_in for m in self.models))
+
+    @property
+    def simulates_integers(self) -> bool:
+        """Whether any model is quantized and computed in floats all the same."""
+        return any(model.simulates_integers for model in self.models)
+
+    @property
+    def reference(self) -> Model:
+        """Raises UserError: there is no single network."""
+        raise UserError(
+            "a cascade is several networks", where=str(self.folder), do=f"load one: {self.cascade.folders[0]}"
+        )
+
+    @property
+    def files(self) -> list[Path]:
+        """Those of all models."""
+        return [file for model in self.models for file in model.files]

@@ -1,0 +1,118 @@
+"""A cascade's folder answers as one model: who answers which row, in order, with which probabilities."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cascade.conftest import Maker, predict_logits, write_cascade
+
+import compress
+from compress.errors import UserError
+from compress.modelfolder import cascade as cascades
+from compress.modelfolder import folder as modelfolder
+from compress.predict.cascade import CascadePredictor, open_predictor
+from compress.predict.predictor import Predictor
+from compress.predict.service import Service
+from evaluation.cascade import compute_confidence
+from evaluation.cost.size import weights_bytes
+from evaluation.quality.agreement import softmax
+
+
+def test_every_threshold_of_1_is_the_parent(tmp_path: Path, small: Path, parent: Path, texts: list[str]) -> None:
+    folder = write_cascade(tmp_path / "both", [small, parent], [1.0])
+    ours = open_predictor(folder).predict(texts)
+    assert [a.as_json() for a in ours] == [a.as_json() for a in Predictor(parent, task="classification").predict(texts)]
+
+
+@pytest.mark.parametrize("own_tokenizer", [False, True])
+def test_each_row_is_answered_by_the_first_model_that_is_sure(
+    tmp_path: Path, small: Path, make_folder: Maker, parent: Path, texts: list[str], own_tokenizer: bool,
+    toy_tokenizer_files: dict[str, bytes],
+) -> None:  # fmt: skip
+    files = dict(toy_tokenizer_files)
+    if own_tokenizer:  # the same words, other bytes: it reads the texts itself
+        content = json.loads(files["tokenizer.json"])
+        files["tokenizer.json"] = json.dumps({**content, "normalizer": None}).encode()
+    middle = make_folder("middle", seed=3, labels=("z", "x", "y"), tokenizer=files)
+    folders, temperature = [small, middle, parent], 1.7
+    each = [predict_logits(folder, texts) / temperature for folder in folders]
+    each[1] = each[1][:, [1, 2, 0]]
+    thresholds = [float(np.quantile(compute_confidence(logits), 0.6)) for logits in each[:2]]
+    folder = write_cascade(tmp_path / "all", folders, thresholds, temperature)
+    places = np.full(len(texts), 2)
+    for place in (1, 0):
+        places[compute_confidence(each[place]) > thresholds[place]] = place
+    assert set(places) == {0, 1, 2}
+    want = softmax(np.stack(each)[places, np.arange(len(texts))])
+    predictor = open_predictor(folder)
+    assert isinstance(predictor, CascadePredictor)
+    assert (predictor.route.tokenizers[1] is not None) == own_tokenizer
+    got = [list(answer.as_json()["probabilities"].values()) for answer in predictor.predict(texts)]
+    np.testing.assert_allclose(got, want, atol=1e-5)
+    one = [list(predictor.predict([text])[0].as_json()["probabilities"].values()) for text in texts[:20]]
+    np.testing.assert_allclose(one, want[:20], atol=1e-5)
+    examples = predictor.encode_texts(predictor.task, texts, None, max_length=16)
+    assert predictor.count_answers(examples).tolist() == np.bincount(places).tolist()
+
+
+def test_a_cascade_is_one_model_to_the_api_and_a_service(
+    tmp_path: Path, small: Path, parent: Path, texts: list[str]
+) -> None:
+    folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
+    model = compress.load(folder, device="cpu")
+    assert model.label_names == ["x", "y", "z"]
+    want = [answer.as_json() for answer in model.predict(texts[:5])]
+    assert Service(folder).answer([{"text": text} for text in texts[:5]]) == want
+    again = model.save(tmp_path / "saved")
+    assert [answer.as_json() for answer in again.predict(texts[:5])] == want
+    assert modelfolder.fingerprint(again.path) == modelfolder.fingerprint(folder)
+    assert modelfolder.fingerprint(write_cascade(tmp_path / "other", [small, parent], [0.7])) != (
+        modelfolder.fingerprint(folder)
+    ), "a threshold decides what is answered"
+    info = cascades.inspect(folder)
+    assert info.disk_mb * 1e6 == weights_bytes(small) + weights_bytes(parent)
+    with pytest.raises(UserError, match="a cascade is several networks"):
+        _ = model.torch_module
+
+
+def test_other_commands_name_what_it_is(tmp_path: Path, small: Path, parent: Path) -> None:
+    folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
+    for load in (modelfolder.load_model, modelfolder.inspect):
+        with pytest.raises(UserError, match=r"this is a cascade of several models.*use one of its models"):
+            load(folder)
+
+
+def test_a_folder_that_lost_files_or_was_changed(tmp_path: Path, small: Path, parent: Path) -> None:
+    folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
+    file = folder / "cascade.json"
+    whole = json.loads(file.read_text())
+    for change, message in (
+        ({"stages": whole["stages"][:1]}, "stages: Tuple should have at least 2 items"),
+        ({"stages": whole["stages"][::-1]}, "every model but the last needs a threshold"),
+        ({"stages": [{**whole["stages"][0], "threshold": 2}, whole["stages"][1]]}, "stages.0.threshold"),
+        ({"stages": [{**whole["stages"][0], "folder": "../small"}, whole["stages"][1]]}, "stages.0.folder"),
+        ({"format_version": 2}, "format_version"),
+    ):
+        file.write_text(json.dumps({**whole, **change}))
+        with pytest.raises(UserError, match=message):
+            cascades.read(folder)
+    file.write_text(json.dumps(whole))
+    weights = folder / "stage-2" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    with pytest.raises(UserError, match=r"model.safetensors has changed since it was written"):
+        open_predictor(folder)
+    shutil.rmtree(folder / "stage-2")
+    with pytest.raises(UserError, match="stage-2, the model parent, is missing"):
+        open_predictor(folder)
+
+
+def test_random_tokens_are_no_texts(tmp_path: Path, small: Path, parent: Path) -> None:
+    folder = write_cascade(tmp_path / "both", [small, parent], [1.0])
+    with pytest.raises(UserError, match=r"a cascade is timed on texts.*give --data, without --length"):
+        compress.load(folder, device="cpu").benchmark(length=8, quiet=True)

@@ -1,0 +1,120 @@
+"""Models joined into a cascade: what is chosen, measured and written, and what makes none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cascade.conftest import ROWS, Maker, write_cascade
+
+import compress
+from compress.cascade.certificate import describe_guarantee
+from compress.encoder.config.encoder import HeadConfig
+from compress.errors import UserError
+from compress.modelfolder import cascade as cascades
+
+
+@pytest.fixture(autouse=True)
+def known_latencies(latencies: dict[str, float]) -> dict[str, float]:
+    return latencies
+
+
+def test_the_small_model_answers_what_it_is_sure_of(
+    tmp_path: Path, small: Path, parent: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "cascade"
+    made = compress.cascade([parent, small], str(data), output=output, max_drop=5, device="cpu", quiet=True)
+    assert capsys.readouterr().out == ""
+    found = made["certificate"]
+    assert made["models"] == ["small", "parent"], "sorted by latency, whatever the order given"
+    assert found == json.loads((output / "certificate.json").read_text())
+    assert found["status"] == "certified"
+    first, last = found["stages"]
+    assert 0.4 <= first["share"] <= 0.6
+    assert first["rows"] + last["rows"] == ROWS == found["rows"]
+    assert 0.3 < first["threshold"] < 1
+    assert last["threshold"] is None
+    assert found["chosen_on"]["bound"] <= 5
+    assert found["chosen_on"]["split"] == "validation"
+    assert found["difference"]["value"] >= -0.05
+    assert found["size_mb"] > found["parent"]["size_mb"]
+    kept = cascades.read(output)
+    assert (kept.meta.method, kept.meta.max_length) == ("cascade", 16)
+    assert [parent.name for parent in kept.meta.lineage] == ["small", "parent"]
+    card = (output / "README.md").read_text()
+    assert "A cascade of 2 models" in card
+    assert "compress predict &lt;this folder&gt;" in card or "compress predict <this folder>" in card
+    assert "at most" in card
+    measured = made.model.evaluate(str(data), against=parent, device="cpu", quiet=True, bootstrap=100)
+    values = measured.metrics["cascade"]
+    assert values["quality/accuracy"] == found["quality"]["value"]
+    assert values["size/disk_mb"] == found["size_mb"]
+
+
+def test_the_single_model_where_no_cascade_is_faster(
+    tmp_path: Path, small: Path, parent: Path, data: Path, known_latencies: dict[str, float]
+) -> None:
+    known_latencies["small"] = 9.5
+    made = compress.cascade([small, parent], str(data), output=tmp_path / "one", max_drop=0, device="cpu", quiet=True)
+    assert (made["is_cascade"], made["models"], made["certificate"]) == (False, ["parent"], None)
+    assert made.model.predict("some text")[0].as_json() == compress.load(parent).predict("some text")[0].as_json()
+
+
+@pytest.mark.thorough
+def test_a_bound_that_the_test_rows_break(tmp_path: Path, small: Path, parent: Path, data: Path) -> None:
+    rows = [json.loads(line) for line in (data / "test.jsonl").read_text().splitlines()]
+    answers = compress.load(small).predict([row["text"] for row in rows])
+    easy = rows[: ROWS // 2]
+    for row, answer in zip(easy, answers, strict=False):
+        row["label"] = next(name for name in "xyz" if name != answer.as_json()["label"])
+    (data / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    output = tmp_path / "cascade"
+    with pytest.raises(UserError, match="the cascade loses more than allowed on the test rows") as caught:
+        compress.cascade([small, parent], str(data), output=output, max_drop=5, device="cpu", quiet=True)
+    assert caught.value.code == 3
+    found = json.loads((output / "certificate.json").read_text())
+    assert found["status"] == "exceeded"
+    assert "the bound of 5 points is not met" in (output / "README.md").read_text()
+
+
+def test_what_makes_no_cascade(tmp_path: Path, small: Path, parent: Path, data: Path, make_folder: Maker) -> None:
+    other = make_folder("other", labels=("a", "b", "c"))
+    scores = make_folder("scores", labels=("score",), head=HeadConfig("classification", labels=1, problem="regression"))
+    both = write_cascade(tmp_path / "both", [small, parent], [0.5])
+    twin = make_folder("twin", seed=1, layers=3)
+    (data / "same").mkdir()
+    for split in ("train", "validation", "test"):
+        (data / "same" / f"{split}.jsonl").write_text((data / "test.jsonl").read_text())
+    for models, rows, message in (
+        ([parent], data, "a cascade needs at least two models"),
+        ([parent, parent], data, "the same model is given twice"),
+        ([parent, twin], data, "parent and twin are the same model|twin and parent are the same model"),
+        ([small, parent, other], data, "predict different labels"),
+        ([scores, parent], data, "cascades do not support regression"),
+        ([both, parent], data, "this is a cascade of several models"),
+        ([small, parent], data / "same", "the validation rows are the test rows"),
+    ):
+        with pytest.raises(UserError, match=message):
+            compress.cascade(models, str(rows), output=tmp_path / "new", device="cpu", quiet=True)
+    for drop in (-1, float("nan")):
+        with pytest.raises(UserError, match=r"--max-drop: .*points is not possible"):
+            compress.cascade([small, parent], str(data), output=tmp_path / "new", max_drop=drop, device="cpu")
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
+    found = {
+        "status": "certified",
+        "bounds": {"max_drop": 0.5},
+        "chosen_on": {"rows": 872, "split": "validation"},
+        "difference": {"value": -0.001, "low": -0.004, "high": 0.002},
+    }
+    assert "at most 0.40 points are lost, so the bound of 0.5 points is proven at this level" in (
+        describe_guarantee(found)
+    )
+    found["difference"] = {"value": -0.001, "low": -0.006, "high": 0.004}
+    said = describe_guarantee(found)
+    assert "-0.10 [-0.60, +0.40] points" in said
+    assert "met on these rows and not proven for others" in said
+    assert "chosen on 872 validation rows before a test row was read" in said
