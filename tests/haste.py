@@ -21,6 +21,13 @@ FEW_TEXTS = 4
 """Texts that stand for all where latency is measured on them. With 32, a third of the time of commands went there."""
 
 
+def do_not_wait_for_quiet(patch: pytest.MonkeyPatch) -> None:
+    """`compress fit` times blocks until two rounds agree: for half a minute a length on a machine that runs tests."""
+    from compress.fit.cost import block_table
+
+    patch.setattr(block_table, "PATIENCE", 0.5)
+
+
 @contextmanager
 def never_wait_for_the_disk() -> Iterator[None]:
     """A flush is for a power cut; what a killed process has written stays. Tests of the writer look at its calls."""

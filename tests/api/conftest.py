@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from haste import do_not_wait_for_quiet
 
 import compress
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
@@ -62,6 +63,7 @@ def _store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(tmp_path: Path, _store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working folder, with one thread and a cache of its own."""
     silence()
+    do_not_wait_for_quiet(monkeypatch)
     shutil.copytree(_store, tmp_path / "mlruns")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -12,6 +12,7 @@ import e2e_toy as toy
 import pytest
 import torch
 from e2e_toy import Cli, Done, River, Server
+from haste import do_not_wait_for_quiet
 
 from compress.cli.main import main
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
@@ -35,6 +36,11 @@ def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, steps in toy.SHORT_LENGTH.items():
         monkeypatch.setattr(length, name, steps)
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    do_not_wait_for_quiet(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

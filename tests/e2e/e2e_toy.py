@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 from child_server import ChildServer
-from haste import FEW_TEXTS, count_few_rounds, never_wait_for_the_disk
+from haste import FEW_TEXTS, count_few_rounds, do_not_wait_for_quiet, never_wait_for_the_disk
 from small_sets import shrink
 
 ROOT = Path(__file__).parents[2]
@@ -254,7 +254,9 @@ def _warm_up() -> None:
     latency.WIDEST = math.inf
     latency.count_most_rounds = count_few_rounds
     real_texts.TIMED = FEW_TEXTS
-    shrink(pytest.MonkeyPatch())
+    patch = pytest.MonkeyPatch()
+    shrink(patch)
+    do_not_wait_for_quiet(patch)
     for name, steps in SHORT_LENGTH.items():
         setattr(length, name, steps)
     torch.set_num_threads(1)
@@ -290,10 +292,6 @@ def _child(asked: dict[str, Any], disturbed: bool) -> int:
     if asked["second"] and disturbed:
         threading.Thread(target=_signal_again, args=(asked["second"], bool(asked["fault"])), daemon=True).start()
     sys.argv = ["compress", *asked["args"]]
-    if asked["args"][0] == "fit":
-        from compress.fit.cost import block_table
-
-        block_table.PATIENCE = 1.0  # a busy machine would take all of it at each length
     try:
         code = main(asked["args"])
     except SystemExit as leaving:  # a process that follows the first one

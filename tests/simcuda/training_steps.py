@@ -1,8 +1,8 @@
 """What a training step costs on the simulated device: prints {case: {waits, log_waits, kernels, any_order, ..}}.
 
-Arguments: the cases, "all" or names with commas between them, then `DROPOUTxMICRO_BATCHES`, such as 0.1x1, or with
-the layers of teacher and student, such as 0x1@12+6; without: four and two. bf16. Counted is a step that writes no line
-into the log, and, for its waits, one that does.
+Arguments: `CASES@SERIES`: the cases, "all" or names with commas between them, at `DROPOUTxMICRO_BATCHES`, such as
+all@0.1x2, or with the layers of teacher and student, such as task@0x1@12+6; without: four and two. bf16. Counted is a
+step that writes no line into the log, and, for its waits, one that does.
 """
 
 from __future__ import annotations
@@ -210,10 +210,10 @@ def count(case: Case, series: Series, record: device.Record) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    chosen = CASES if sys.argv[1] == "all" else {name: CASES[name] for name in sys.argv[1].split(",")}
     found = {}
     with device.simulate() as recorded:
-        for name, case in chosen.items():
-            for word in sys.argv[2:]:
-                found[f"{name}, {word}"] = count(case, Series.parse(word), recorded)
+        for word in sys.argv[1:]:
+            names, _, series = word.partition("@")
+            for name in CASES if names == "all" else names.split(","):
+                found[f"{name}, {series}"] = count(CASES[name], Series.parse(series), recorded)
     print(json.dumps(found))
