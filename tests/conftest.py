@@ -5,6 +5,7 @@ COMPRESS_DATA names the folder of real data sets; tests that need it, or the Min
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
@@ -50,6 +51,13 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
 
     config.option.loadscopereorder = False  # it would leave long files with few tests to the end
     return LoadFileScheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Tests and modules live until the end: the garbage collector need not look through them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

@@ -53,6 +53,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("Roberta", {**SHAPE, "type_vocab_size": 1}),
     "xlm-roberta": ("XLMRoberta", {**SHAPE, "type_vocab_size": 1}),
 }
+EXPORTED = ("albert", "bert", "modernbert", "roberta")
+"""Families that are also cut in width and exported: of each kind of tokenizer and of positions one."""
 HOLDERS = {"distilbert": "transformer"}  # of the layers, in transformers; others: encoder
 FINETUNE = f"""
 extends: finetune
@@ -138,7 +140,7 @@ def test_from_a_foreign_checkpoint_to_a_student_of_its_family(checkpoint: Path, 
     assert [row["label"] in ("negative", "positive") for row in rows] == [True, True]
     _same_as_transformers(texts, rows)
     _a_cut_is_as_by_hand(family, texts, compress)
-    _long_texts_are_truncated(compress)
+    _long_texts_are_truncated(family, compress)
 
 
 @pytest.mark.parametrize(
@@ -164,10 +166,25 @@ def test_a_student_of_the_corpus_gets_the_teachers_task_head(checkpoint: Path, f
     assert inspect("runs/small/stages/0-distill/model").stock_class == f"{FAMILIES[family][0]}ForMaskedLM"
 
 
-def _long_texts_are_truncated(compress: Cli) -> None:
+def _long_texts_are_truncated(family: str, compress: Cli) -> None:
     """transformers reads 2,000 words with what each stage and each command left."""
     import transformers
 
+    folders = {"runs/fine/model": 32, "runs/small/student": 24, "runs/cut/model": 32}
+    if family in EXPORTED:
+        folders |= _cut_and_exported(compress)
+    if inspect("runs/fine/model").config.positions == "learned":
+        done = compress("extend", "runs/fine/model", "--max-positions", "100", "--output", "runs/long")
+        assert done.code == 0, done.err
+        folders["runs/long"] = 100
+    for folder, length in folders.items():
+        check_limits(folder)
+        if inspect(folder).stock_class is not None:
+            assert check_in_transformers(transformers, folder) == length, folder
+
+
+def _cut_and_exported(compress: Cli) -> dict[str, int]:
+    """Folder → the length that its texts are cut to."""
     done = compress(
         "prune-width", "runs/fine/model", "--keep", "0.5", "--no-recover", "--data", "data", "--max-length", "32",
         "--set", "evaluation.latency.seconds=0.1", "--set", "evaluation.bootstrap=100", "--output", "runs/narrow",
@@ -178,18 +195,7 @@ def _long_texts_are_truncated(compress: Cli) -> None:
     assert done.code == 0, done.err
     done = compress("export", "runs/small/student", "--output", "runs/onnx", "--threads", "1")
     assert done.code == 0, done.err
-    folders = {
-        "runs/fine/model": 32, "runs/small/student": 24, "runs/cut/model": 32, "runs/narrow/model": 32, "runs/hf": 24,
-        "runs/onnx": 24,
-    }  # fmt: skip
-    if inspect("runs/fine/model").config.positions == "learned":
-        done = compress("extend", "runs/fine/model", "--max-positions", "100", "--output", "runs/long")
-        assert done.code == 0, done.err
-        folders["runs/long"] = 100
-    for folder, length in folders.items():
-        check_limits(folder)
-        if inspect(folder).stock_class is not None:
-            assert check_in_transformers(transformers, folder) == length, folder
+    return {"runs/narrow/model": 32, "runs/hf": 24, "runs/onnx": 24}
 
 
 def _same_as_transformers(texts: list[str], rows: list[dict[str, Any]]) -> None:
