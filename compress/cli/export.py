@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     default="onnx",
     show_default=True,
     help="onnx: a folder with model.onnx; openvino: also the OpenVINO format; hf: a folder that transformers loads; "
-    "pyfunc: an MLflow model for `mlflow models serve`; web: a folder for transformers.js, with a page that runs the "
+    "pyfunc: an MLflow model for `mlflow models serve`; web: a folder for transformers.js and a page that runs the "
     "model in a browser.",
 )
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
@@ -73,7 +73,7 @@ def command(
     extra `onnx`, or `openvino` with --to openvino.
 
     The page of --to web needs two npm packages, and no network after `npm install`; the folder's README.md says how.
-    All tasks but question answering are supported.
+    The folder also answers in Python, with onnxruntime and tokenizers alone. Question answering is not supported.
     """
     import dataclasses
 

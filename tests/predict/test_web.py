@@ -13,9 +13,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,7 @@ pytest.importorskip("onnxruntime")
 
 import chromium
 import onnx
-import onnxruntime
 import torch
-from tokenizers import Tokenizer
 
 from compress.cli.main import main
 from compress.commands.export_web import export_web
@@ -45,6 +45,7 @@ from compress.modelfolder.folder import FolderMeta, save_model
 from compress.modelfolder.sentence_pooling import SentenceParts, part_files
 from compress.predict.predictor import Predictor
 from compress.predict.web import folder as web
+from compress.predict.web.model import load_model
 
 LONGEST = 12
 TEXTS = ["the film was good", "Dull, but good!", "a good , good film " * 9, "", "she never liked the actor's plots"]
@@ -120,7 +121,7 @@ def read(folder: Path, name: str) -> Any:
 def test_it_is_laid_out_as_transformers_js_reads_it(exported: Path) -> None:
     files = {file.relative_to(exported).as_posix() for file in exported.rglob("*") if file.is_file()}
     layout = {"config.json", "tokenizer.json", "tokenizer_config.json", "onnx/model_quantized.onnx"}
-    page = {"index.html", "page.js", "model.js", "task.json", "package.json", "README.md"}
+    page = {"index.html", "page.js", "model.js", "model.py", "task.json", "package.json", "README.md"}
     assert files == layout | page | {"manifest.json"}
     config = read(exported, "config.json")
     assert config["model_type"] == "bert"
@@ -155,17 +156,24 @@ def test_no_name_becomes_markup() -> None:
     assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3
 
 
-def test_the_file_alone_answers_as_the_program(source: Path, exported: Path) -> None:
-    task, tokenizer = read(exported, "task.json"), Tokenizer.from_file(str(exported / "tokenizer.json"))
-    tokenizer.enable_truncation(task["max_length"])
-    session = onnxruntime.InferenceSession(str(exported / task["file"]), providers=["CPUExecutionProvider"])
-    for text, wanted in zip(TEXTS, Predictor(source).predict(TEXTS), strict=True):
-        made = tokenizer.encode(text)
-        values = {"input_ids": made.ids, "attention_mask": made.attention_mask, "token_type_ids": made.type_ids}
-        feed = {entry.name: np.array([values[entry.name]], dtype=np.int64) for entry in session.get_inputs()}
-        logits = np.asarray(session.run(["logits"], feed)[0])[0] / task["temperature"]
-        shares = np.exp(logits) / np.exp(logits).sum()
-        assert dict(zip(task["labels"], shares, strict=True)) == pytest.approx(wanted.probabilities, abs=FLIPPED)
+ALONE = """
+import json, sys
+from model import load_model
+rows = [load_model(threads=1).answer(text) for text in json.load(sys.stdin)]
+large = {"torch", "mlflow", "compress", "pyarrow", "pydantic", "datasets", "transformers"} & set(sys.modules)
+print(json.dumps({"rows": rows, "large": sorted(large)}))
+"""
+
+
+def test_a_small_process_answers_as_the_program(source: Path, exported: Path) -> None:
+    command = [sys.executable, "-c", ALONE]
+    done = subprocess.run(command, input=json.dumps(TEXTS), capture_output=True, text=True, cwd=exported)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["large"] == []
+    for row, wanted in zip(found["rows"], Predictor(source).predict(TEXTS), strict=True):
+        assert row["label"] == wanted.label
+        assert row["probabilities"] == pytest.approx(wanted.probabilities, abs=FLIPPED)
 
 
 def test_a_float_model_has_the_other_name(tmp_path: Path, toy_tokenizer_files: dict[str, bytes]) -> None:
@@ -245,31 +253,79 @@ def shown(found: dict[str, Any]) -> list[float]:
     return [one["probability"] for one in found.get("labels") or found["words"] if one["label"] is not None]
 
 
-@pytest.mark.thorough
-def test_node_answers_as_the_program(packages: Path, tmp_path: Path, toy_tokenizer_files: dict[str, bytes]) -> None:
-    asked = {}
+@dataclass(frozen=True)
+class Case:
+    """A model of a kind of task, its folder for browsers, and texts to answer."""
+
+    source: Path
+    folder: Path
+    pairs: list[str] | None
+
+    @property
+    def rows(self) -> list[list[str]]:
+        if self.pairs is None:
+            return [[text] for text in TEXTS]
+        return [list(row) for row in zip(TEXTS, self.pairs, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory, toy_tokenizer_files: dict[str, bytes]) -> dict[str, Case]:
+    """By kind of task."""
+    made = {}
     for kind, task in web.WEB_TASKS.items():
-        (tmp_path / kind).mkdir()
-        source = make(tmp_path / kind, kind, toy_tokenizer_files)
-        pairs = PAIRS if len(task.fields) == 2 else None
-        rows = [[text] for text in TEXTS] if pairs is None else [list(row) for row in zip(TEXTS, pairs, strict=True)]
-        asked[kind] = source, pairs, rows
-    cases = [(export(source), rows) for source, _, rows in asked.values()]
-    for kind, found in zip(asked, answer_in_node(cases, packages, tmp_path), strict=True):
-        source, pairs, rows = asked[kind]
-        predictor = Predictor(source)
+        source = make(tmp_path_factory.mktemp(kind), kind, toy_tokenizer_files)
+        made[kind] = Case(source, export(source), PAIRS if len(task.fields) == 2 else None)
+    return made
+
+
+def similarities(predictor: Predictor) -> list[float]:
+    one, other = (np.stack([answer.vector for answer in predictor.predict(texts)]) for texts in (TEXTS, PAIRS))
+    return (one * other).sum(1).tolist()
+
+
+@pytest.mark.thorough
+def test_node_answers_as_the_program(cases: dict[str, Case], packages: Path, tmp_path: Path) -> None:
+    asked = [(case.folder, case.rows) for case in cases.values()]
+    for (kind, case), found in zip(cases.items(), answer_in_node(asked, packages, tmp_path), strict=True):
+        predictor = Predictor(case.source)
         if kind == "embedding":
-            one, other = (np.stack([a.vector for a in predictor.predict(texts)]) for texts in (TEXTS, PAIRS))
-            assert [row["similarity"] for row in found] == pytest.approx((one * other).sum(1).tolist(), abs=1e-5)
+            assert [row["similarity"] for row in found] == pytest.approx(similarities(predictor), abs=1e-5)
             continue
-        examples = predictor.task.encode_texts(predictor.tokenizer, TEXTS, pairs, max_length=LONGEST)
-        for number, (row, answer) in enumerate(zip(found, predictor.predict(TEXTS, pairs), strict=True)):
+        examples = predictor.task.encode_texts(predictor.tokenizer, TEXTS, case.pairs, max_length=LONGEST)
+        for number, (row, answer) in enumerate(zip(found, predictor.predict(TEXTS, case.pairs), strict=True)):
             if kind == "token-classification" and row["cut"]:
                 assert len(shown(row)) == LONGEST - 2, "the page reads one window of a long text"
                 continue
             if kind != "token-classification":
                 assert row["ids"] == examples.ids[examples.offsets[number] : examples.offsets[number + 1]].tolist()
             assert shown(row) == pytest.approx(probabilities(kind, answer), abs=FLIPPED), (kind, number)
+
+
+@pytest.mark.thorough
+def test_python_alone_gives_the_same_vectors(cases: dict[str, Case]) -> None:
+    case = cases["embedding"]
+    model, predictor = load_model(case.folder, threads=1), Predictor(case.source)
+    for text, wanted in zip(TEXTS, predictor.predict(TEXTS), strict=True):
+        assert model.answer(text)["embedding"] == pytest.approx(wanted.vector.tolist(), abs=1e-5)
+    found = [model.answer(*row)["similarity"] for row in case.rows]
+    assert found == pytest.approx(similarities(predictor), abs=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", sorted(web.WEB_TASKS.keys() - {"embedding"}))
+def test_python_alone_answers_as_the_program(kind: str, cases: dict[str, Case]) -> None:
+    case = cases[kind]
+    model = load_model(case.folder, threads=1)
+    for row, wanted in zip(case.rows, Predictor(case.source).predict(TEXTS, case.pairs), strict=True):
+        found, known = model.answer(*row), wanted.as_json()
+        if kind == "token-classification":
+            if len(model.encode(*row)) < LONGEST:
+                assert [word["word"] for word in found["words"]] == [word["word"] for word in known["words"]]
+                assert shown(found) == pytest.approx(probabilities(kind, wanted), abs=FLIPPED)
+        else:
+            assert found.keys() == known.keys()
+            for key in found.keys() - {"label", "labels"}:
+                assert found[key] == pytest.approx(known[key], abs=FLIPPED)
 
 
 class _Quiet(SimpleHTTPRequestHandler):

@@ -25,7 +25,7 @@ from compress.storage import safe
 HERE = Path(__file__).parent
 PAGE, TASK, CONFIG = "index.html", "task.json", "config.json"
 FILLED = (PAGE, "README.md")
-COPIED = ("page.js", "model.js", "package.json")
+COPIED = ("page.js", "model.js", "model.py", "package.json")
 CARRIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 LIMIT = 1 << 26
 """Bytes of one file of a model folder beside its weights."""
@@ -113,10 +113,12 @@ def make_web_files(loaded: LoadedModel, task: Task, written: WrittenFile, title:
     config = safe.read_json(folder / CONFIG, LIMIT)
     config["transformers.js_config"] = {"dtype": "fp32" if is_float else "q8"}
     names = f", {len(loaded.label_names)} labels" if web.answer in ("one", "any", "tags") else ""
+    examples = [json.dumps(field.example) for field in web.fields if field.required]
     values = {
         "title": title,
         "about": f"{web.about}{names}. Precision: {precision}, {len(content) / 1e6:.1f} MB.",
-        "call": ", ".join(json.dumps(field.example) for field in web.fields if field.required),
+        "call": ", ".join(examples),
+        "words": " ".join(examples),
         "pipeline": web.pipeline,
         "file": file,
     }
