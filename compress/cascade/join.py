@@ -14,13 +14,14 @@ from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import Stage
 from compress.modelfolder.meta import CERTIFICATE, FolderMeta, Parent
-from compress.storage import atomic, manifest
+from compress.storage import atomic
 from evaluation.cascade import CascadeChoice, choose_cascade
 
 
 def join_models(request: CascadeRequest, output: Path) -> dict[str, Any]:
-    """Write `output`: the cascade with the least expected latency within the bound, or, where no cascade is faster than
-    the fastest single model within it, a copy of that model. What is done is told; returns the document of --json.
+    """Write `output`: the cascade with the least expected latency within the bound. Where none is faster than the
+    fastest single model within it, nothing is written, and `folder` is that model's. What is done is told; returns the
+    document of --json.
 
     Nothing is written before all is measured. Raises UserError as `CascadeRequest.check` does.
     """
@@ -33,13 +34,11 @@ def join_models(request: CascadeRequest, output: Path) -> dict[str, Any]:
     single, choice = choose_cascade(gather_scores(candidates), parent, request.max_drop, accepted)
     names = [candidates[i].name for i in choice.models]
     if choice is single:
-        with atomic.new_folder(output) as temp:
-            cascades.copy_model(candidates[single.models[0]].folder, temp, left=[manifest.NAME])
         console.result(
-            f"no cascade of these models is faster than {names[0]} alone within {request.max_drop:g} points: wrote a "
-            f"copy of {names[0]} to {output}"
+            f"no cascade of these models is faster than {names[0]} alone within {request.max_drop:g} points of loss"
         )
-        return {"folder": str(output), "is_cascade": False, "models": names, "certificate": None}
+        folder = candidates[single.models[0]].folder
+        return {"folder": str(folder), "is_cascade": False, "models": names, "certificate": None}
     left = [c.name for i, c in enumerate(candidates) if i not in choice.models]
     console.note(
         f"chosen: {', then '.join(names)}; expected mean {choice.ms:.2f} ms, {single.ms:.2f} ms of "

@@ -12,6 +12,7 @@ from compress.console import Console
 from compress.data.tables.label_order import outputs_in_order
 from compress.data.tables.table import Table
 from compress.data.tasks import for_head
+from compress.encoder.config.encoder import HeadConfig
 from compress.errors import UserError
 from compress.measure.calibration import FEWEST_ROWS
 from compress.modelfolder import folder as modelfolder
@@ -48,7 +49,7 @@ class CascadeRequest:
         if len(self.models) < 2:
             raise UserError("a cascade needs at least two models", where="MODELS", do="add a smaller or a larger one")
         self._check_models()
-        self._check_rows()
+        require_own_rows(self.table)
 
     def _check_models(self) -> None:
         seen: dict[str, str] = {}
@@ -57,11 +58,7 @@ class CascadeRequest:
             info = modelfolder.inspect(folder)
             if "task" not in info.heads:
                 raise UserError("the model has no task head", where=str(folder), do="fine-tune it: compress finetune")
-            if head_of(info.heads["task"]) != HEAD:
-                kind = for_head(head_of(info.heads["task"])).kind
-                raise UserError(
-                    f"cascades do not support {kind}", where=str(folder), do="use models that give each text one label"
-                )
+            require_one_label(info.heads["task"], str(folder))
             if "chunk" in (info.meta.task_settings.get("long_text"), self.settings.get("long_text")):
                 raise UserError(
                     "a cascade does not read long texts in chunks", where=str(folder), do="set --long-text cut"
@@ -73,17 +70,25 @@ class CascadeRequest:
             _require_same_labels(first, (name, info.label_names), str(folder))
             check_same_task(info.heads["task"], info.label_names, self.table.task, str(folder))
 
-    def _check_rows(self) -> None:
-        table = self.table
-        for name in ("validation", "test"):
-            if len(table.split(name)) < FEWEST_ROWS:
-                why = f"found {len(table.split(name))}, required: {FEWEST_ROWS}"
-                raise UserError(f"too few {name} rows", where="--data", why=why)
-        if table.has_same_rows("validation", "test"):
-            raise UserError(
-                "the validation rows are the test rows", where="--data",
-                why="what is chosen on rows cannot be certified on them", do="add a validation split of other rows",
-            )  # fmt: skip
+
+def require_one_label(head: HeadConfig, where: str) -> None:
+    """Raise UserError for a model that does not give each text one label of several."""
+    if head_of(head) != HEAD:
+        kind = for_head(head_of(head)).kind
+        raise UserError(f"cascades do not support {kind}", where=where, do="use models that give each text one label")
+
+
+def require_own_rows(table: Table) -> None:
+    """Raise UserError unless there are rows to choose on, and others to measure on."""
+    for name in ("validation", "test"):
+        if len(table.split(name)) < FEWEST_ROWS:
+            why = f"found {len(table.split(name))}, required: {FEWEST_ROWS}"
+            raise UserError(f"too few {name} rows for a cascade", where="--data", why=why)
+    if table.has_same_rows("validation", "test"):
+        raise UserError(
+            "the validation rows are the test rows", where="--data",
+            why="what is chosen on rows cannot be certified on them", do="add a validation split of other rows",
+        )  # fmt: skip
 
 
 def _require_same_labels(first: tuple[str, Sequence[str]], second: tuple[str, Sequence[str]], where: str) -> None:

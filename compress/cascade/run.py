@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from compress.cascade.certificate import EXCEEDED
 from compress.cascade.join import join_models
@@ -12,11 +13,13 @@ from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.cascade import copy_model
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import label_models, resolve
 from compress.predict.fastest import get_requested_runtime
 from compress.run.folder import new_output
 from compress.stages.shared.stage import settings_for
+from compress.storage import atomic, manifest
 
 
 def cascade(models: Sequence[str], max_drop: float, options: RunOptions) -> None:
@@ -41,6 +44,11 @@ def cascade(models: Sequence[str], max_drop: float, options: RunOptions) -> None
         settings_for(recipe, table), max_drop, console, options.device, get_requested_runtime(options),
     )  # fmt: skip
     document = join_models(request, output)
+    if not document["is_cascade"]:
+        with atomic.new_folder(output) as temp:
+            copy_model(Path(document["folder"]), temp, left=[manifest.NAME])
+        document["folder"] = str(output)
+        console.result(f"wrote {output}, a copy of {document['models'][0]}")
     found = document["certificate"]
     exceeded = found is not None and found["status"] == EXCEEDED
     push_and_print(console, document, output, None if exceeded else repository)

@@ -91,6 +91,11 @@ class Megabytes(click.ParamType):
 )
 @click.option("--family", is_flag=True, help="Build and measure a Pareto family over the whole size/latency range.")
 @click.option(
+    "--cascade",
+    is_flag=True,
+    help="Also join models of the fit, the fastest first and the parent last, into a cascade within --max-drop.",
+)
+@click.option(
     "--plan-only", is_flag=True, help="Print the planned candidates and their estimated costs; build nothing."
 )
 @click.option(
@@ -114,6 +119,7 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
     \b
       compress fit FOLDER --data DATA --max-drop 0.5
       compress fit FOLDER --data DATA --max-ms 3 --plan-only
+      compress fit FOLDER --data DATA --max-drop 0.5 --cascade
     """
     from compress.cli._flags import listening
     from compress.fit.request.bounds import Bounds
@@ -121,5 +127,6 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
     from compress.fit.run import fit
 
     given["plan_only"] |= options.dry_run
-    bounds = Bounds(given.pop("max_mb"), given.pop("max_ms"), given.pop("max_drop"), given.pop("objective"))
+    objective = given.pop("objective") or ("fastest" if given["cascade"] else None)
+    bounds = Bounds(given.pop("max_mb"), given.pop("max_ms"), given.pop("max_drop"), objective)
     fit(FitOptions(model=model, bounds=bounds, **given), options, listening(options))

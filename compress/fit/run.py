@@ -18,6 +18,7 @@ from compress.fit import report
 from compress.fit.certificate import document as certificate
 from compress.fit.certificate.issue import certify
 from compress.fit.cost import cost_model
+from compress.fit.joined_family import join_family
 from compress.fit.journal import Journal
 from compress.fit.loss.study import as_json
 from compress.fit.make.bench import Bench, set_up
@@ -65,7 +66,7 @@ class Fit:
     def search(self, bench: Bench) -> Search:
         """What there is to choose from. Raises UserError (REFUSED) below the least possible."""
         wanted, bounds = self.case.wanted, self.case.bounds
-        search = Search(bench.space, bounds, bench.whole, wanted.plans, wanted.family)
+        search = Search(bench.space, bounds, bench.whole, wanted.plans, wanted.family or wanted.cascade)
         least_ms, least_mb = search.problem.lower_bounds
         for flag, limit, found, unit in (
             ("--max-mb", bounds.max_mb, least_mb, "MB"), ("--max-ms", bounds.max_ms, least_ms, "ms")
@@ -134,6 +135,11 @@ class Fit:
         if case.wanted.family or not met or found["status"] == certificate.INFEASIBLE:
             report.family(case, bench.evaluator, family)
         report.result(case, model, found, log)
+        if case.wanted.cascade:
+            joined = join_family(case, bench, journal, search.tried, best, met)
+            document["cascade"] = joined
+            if joined["accepted"]:
+                document["model"] = joined["folder"]
         return document
 
     def _train(self, bench: Bench, search: Search, journal: Journal) -> None:

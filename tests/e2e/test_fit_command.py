@@ -234,3 +234,19 @@ def test_a_forecast_makes_nothing_and_a_family_is_measured(here: Path, compress:
     assert set(told["family"]) <= rows.keys()
     for name in told["family"]:
         assert (here / "runs/family/plans" / rows[name]["plan"]["key"] / "model/model.onnx").is_file()
+
+
+@pytest.mark.thorough
+def test_the_models_of_a_fit_are_joined_into_a_cascade(here: Path, compress: Cli) -> None:
+    how = (*ROUGH, "--max-drop", "40", "--cascade", "--uncertified", "--output", "runs/joined", "--json")
+    done = compress("fit", TEACHER, *DATA, *how)
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    joined = told["cascade"]
+    assert joined["is_cascade"] == (joined["certificate"] is not None)
+    if joined["accepted"]:
+        assert told["model"] == joined["folder"] == "runs/joined/cascade"
+        assert joined["certificate"]["dataset"].endswith("/test")
+    parent = modelfolder.inspect("runs/joined/parent-model")
+    assert parent.config.quantization is None
+    assert compress("predict", told["model"], "she said the film was good").code == 0

@@ -6,6 +6,7 @@ import pytest
 
 from compress.errors import ExitCode, UserError
 from compress.fit.request.bounds import Bounds, make_budget_error
+from compress.fit.request.options import FitOptions
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,25 @@ def test_below_the_least() -> None:
         "--max-mb: 0.1 MB is below the smallest possible value: one layer with one head, one neuron and the smallest "
         "vocabulary takes 0.8 MB here; give more than 0.8 MB"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bounds": Bounds(max_mb=5)}, "--cascade: needs a bound on the loss; add --max-drop POINTS"),
+        ({"bounds": Bounds(max_drop=1, max_ms=3)}, "--max-ms: cannot be combined with --cascade"),
+        ({"length": 128}, "--length: cannot be combined with --cascade"),
+        ({"batch": 8}, "--batch: cannot be combined with --cascade"),
+        ({"plan_only": True}, "--plan-only: cannot be combined with --cascade"),
+    ],
+)
+def test_what_a_cascade_of_a_fit_needs(options: dict, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        FitOptions(**{"model": "m", "bounds": Bounds(max_drop=1, asked="fastest"), "cascade": True, **options}).check()
+    assert error.value.line().startswith(message)
+
+
+def test_a_fit_without_a_cascade_is_resumed_by_later_versions() -> None:
+    plain = FitOptions(model="m", bounds=Bounds(max_drop=1))
+    assert "cascade" not in plain.digest()
+    assert "cascade" in FitOptions(model="m", bounds=Bounds(max_drop=1), cascade=True).digest()

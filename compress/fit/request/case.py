@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from compress.cascade.request import require_one_label, require_own_rows
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import Table
@@ -78,6 +79,8 @@ class Case:
             raise UserError("the model has no task head", where=str(source), do="fine-tune it first: compress finetune")
         embeds = find_label_free(head_of(info.heads["task"])) is not None
         ranks = info.heads["task"].problem == "ranking"
+        if wanted.cascade:
+            require_one_label(info.heads["task"], str(source))
         refuse_static(info.config, "fit", str(source))
         refuse_quantized(info.config, "fitting it", str(source))
         refuse_low_rank(info.config, "fitting it", str(source))
@@ -103,6 +106,8 @@ class Case:
                 table, source, max_length, device=options.device, settings=get_requested_settings(recipe)
             )
             console.note("the data has no labels: the metric is the agreement with the parent's predictions")
+        if wanted.cascade:
+            require_own_rows(table)
         loaded = modelfolder.load_model(source, require={"task"}, keep={"task"}, device=options.device)
         check_same_labels(loaded, table)
         task = task_of(table.task, table.settings)

@@ -22,7 +22,8 @@ class FitOptions:
     plans: most that are made, beside the model in 8 bits.  uncertified: a result is taken that cannot be certified.
     train: heal: the best plans are distilled from the parent as well, the last of them for so many `steps`.  full: what
     is best then is trained on for as many steps, rounded as it will be deployed.  trials: trainings with other
-    settings, of a whole study, which others may share by its address.
+    settings, of a whole study, which others may share by its address.  cascade: the models over the whole range of
+    latency are joined into one (`compress cascade`).
     """
 
     model: str
@@ -38,6 +39,7 @@ class FitOptions:
     steps: int = 400
     trials: int = 0
     study: str | None = None
+    cascade: bool = False
 
     @property
     def saves_bytes(self) -> bool:
@@ -47,6 +49,8 @@ class FitOptions:
     def digest(self) -> str:
         """What decides a result."""
         told = {k: v for k, v in dataclasses.asdict(self).items() if k not in UNTOLD}
+        if not self.cascade:
+            del told["cascade"]  # unknown to folders of earlier versions
         told["train"] = "heal" if self.train == "recover" else self.train  # the name in the folders of version 1
         return json.dumps(told, sort_keys=True)
 
@@ -56,3 +60,18 @@ class FitOptions:
             raise UserError("needs training", where="--trials", do="add --train recover or --train full")
         if self.study is not None and not self.trials:
             raise UserError("only applies with --trials", where="--study", do="add --trials N, or remove --study")
+        if self.cascade:
+            self._check_cascade()
+
+    def _check_cascade(self) -> None:
+        if self.bounds.max_drop is None:
+            raise UserError("needs a bound on the loss", where="--cascade", do="add --max-drop POINTS")
+        for flag, given in (
+            ("--max-mb", self.bounds.max_mb is not None), ("--max-ms", self.bounds.max_ms is not None),
+            ("--length", self.length is not None), ("--batch", self.batch != 1), ("--plan-only", self.plan_only),
+        ):  # fmt: skip
+            if given:
+                raise UserError(
+                    "cannot be combined with --cascade, which finds the least mean latency of single texts",
+                    where=flag, do="remove one of the two",
+                )  # fmt: skip

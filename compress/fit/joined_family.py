@@ -1,0 +1,45 @@
+"""`fit --cascade`: the models of a fit, from the fastest to the parent, joined into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from compress.cascade.certificate import CERTIFIED
+from compress.cascade.join import join_models
+from compress.cascade.request import CascadeRequest
+from compress.fit.cost.serving import FLOAT
+from compress.fit.journal import Journal
+from compress.fit.make.bench import Bench
+from compress.fit.make.evaluator import Evaluation
+from compress.fit.plan.search import find_front
+from compress.fit.request.case import Case
+from compress.stages.shared.stage import data_note, settings_for
+from compress.storage import atomic
+
+OUTPUT, PARENT = "cascade", "parent-model"
+
+
+def join_family(
+    case: Case, bench: Bench, journal: Journal, tried: Sequence[Evaluation], best: Evaluation, met: bool
+) -> dict[str, Any]:
+    """Write the cascade into the run's folder; the document of `join_models`, with `accepted`: whether the cascade is
+    within the bound on the test rows.
+
+    best: the single model of the fit; met: whether it is within the bound, so that a cascade has to be faster.
+    """
+    models = {one.name: one.folder for one in (*find_front(tried), best)}
+    parent, output = journal.path / PARENT, journal.path / OUTPUT
+    if atomic.verify_folder(parent):
+        bench.maker.write(bench.space.plan_whole_model(FLOAT), bench.serving, parent, data_note(case.table))
+    if output.exists():  # of a run that is resumed
+        atomic.remove_folder(output)
+    assert case.bounds.max_drop is not None
+    request = CascadeRequest(
+        {**models, "parent": parent}, case.table, case.max_length, settings_for(case.recipe, case.table),
+        case.bounds.max_drop, case.console, case.options.device, accepted=[best.name] if met else [],
+    )  # fmt: skip
+    case.console.note(f"joining {len(request.models)} models into a cascade")
+    found = join_models(request, output)
+    certificate = found["certificate"]
+    return {**found, "accepted": certificate is not None and certificate["status"] == CERTIFIED}
