@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,3 +118,39 @@ def test_random_tokens_are_no_texts(tmp_path: Path, small: Path, parent: Path) -
     folder = write_cascade(tmp_path / "both", [small, parent], [1.0])
     with pytest.raises(UserError, match=r"a cascade is timed on texts.*give --data, without --length"):
         compress.load(folder, device="cpu").benchmark(length=8, quiet=True)
+
+
+def test_commands_that_change_a_model_reject_a_cascade_before_they_write(
+    tmp_path: Path, small: Path, parent: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    how: dict[str, Any] = {"quiet": True, "device": "cpu"}
+    rows, model = str(data), compress.load(folder, device="cpu")
+    calls: list[Callable[[], object]] = [
+        lambda: compress.prune_layers(folder, rows, keep=1, **how),
+        lambda: compress.quantize(folder, rows, **how),
+        lambda: compress.finetune(folder, rows, **how),
+        lambda: compress.distill(folder, rows, student=1, **how),
+        lambda: compress.fit(folder, rows, max_drop=1, **how),
+        lambda: compress.calibrate(folder, rows, output="new", **how),
+        lambda: model.export("onnx", "new", quiet=True),
+        lambda: model.export("hf", "new", quiet=True),
+        lambda: model.embed("a text"),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match=r"this is a cascade of several models.*use one of its models"):
+            call()
+    with pytest.raises(UserError, match="the certificate of a cascade cannot be re-checked"):
+        compress.verify(folder, **how)
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.thorough
+def test_a_cascade_as_an_mlflow_model(tmp_path: Path, small: Path, parent: Path, texts: list[str]) -> None:
+    folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
+    model = compress.load(folder, device="cpu")
+    model.export("pyfunc", tmp_path / "served", quiet=True)
+    copied = compress.load(tmp_path / "served" / "artifacts" / "both", device="cpu")
+    assert [a.as_json() for a in copied.predict(texts[:5])] == [a.as_json() for a in model.predict(texts[:5])]

@@ -20,6 +20,7 @@ from compress.fit.request.bounds import Bounds
 from compress.measure.models import MeasuredModel
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import private
+from compress.modelfolder.cascade import is_cascade
 from compress.modelfolder.meta import CERTIFICATE
 from compress.modelfolder.open import CONFIG, file_digest
 from compress.onnx.model_file import FILE as ONNX
@@ -135,6 +136,11 @@ BUSY = (
 def read(folder: Path) -> Mapping[str, Any]:
     """Raises UserError where a folder has none, or one of another format."""
     path = folder / CERTIFICATE
+    if is_cascade(folder):
+        raise UserError(
+            "the certificate of a cascade cannot be re-checked", where=str(folder),
+            do="measure it again: compress evaluate FOLDER --against PARENT --data DATA",
+        )  # fmt: skip
     if not path.is_file():
         raise UserError(f"no {CERTIFICATE} in this folder", where=str(folder), do="compress fit writes one")
     found = safe.read_json(path, 1 << 20)
