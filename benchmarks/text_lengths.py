@@ -1,34 +1,27 @@
 """What a plan for 128 tokens loses on real texts against a plan for their lengths, from the cost model and measured.
 
     python benchmarks/text_lengths.py FOLDER --data DATA --work DIR [--parts 0.75 0.5 0.35] [--length 128] [--build]
-        [--texts FILE.jsonl --max-length 256]
 
 For each share of the full int8 model's milliseconds at --length tokens, the planner chooses a plan (A). Its
 milliseconds on the texts of the data follow from the cost table. A plan for the texts within the same milliseconds (B)
 loses no more; the fastest plan for the texts that loses no more than A (C) takes no longer. --build makes A, B and C,
 times each beside the parent's floats on the texts, and scores it on validation rows: that also tells how far
-predictions are off. --texts: plans are made for these texts instead, with the losses that were measured on the data.
+predictions are off.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import time
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import torch
 
 from compress.cli.options import resolve_device
 from compress.console import Console
 from compress.contracts import Override, RunOptions
-from compress.data.tables.table import UNLABELLED, Rows
-from compress.data.text.tokenizer import Tokenizer
 from compress.fit.cost import text_costs
-from compress.fit.cost.serving import Serving
 from compress.fit.make.bench import Bench, set_up
 from compress.fit.make.build import DataNote
 from compress.fit.plan.planner import Choice, Planner, Problem
@@ -37,7 +30,6 @@ from compress.fit.request.bounds import Bounds
 from compress.fit.request.case import Case
 from compress.fit.request.clock import Clock
 from compress.fit.request.options import FitOptions
-from compress.predict.real_texts import TextCalls, sample_texts
 from compress.storage.signals import StopFlag
 from evaluation.cost.device import describe
 
@@ -55,53 +47,31 @@ def main() -> None:
         case = Case.of(wanted, options, Console(), Clock(stop, None))
         bench = set_up(case)
         assert case.texts is not None
-        length = dataclasses.replace(bench.serving, texts=None, length=asked.length)
-        fixed = space_for(case, bench, length)
-        served, space = bench.serving, bench.space
-        if asked.texts is not None:
-            served = dataclasses.replace(served, texts=read_texts(case, asked.texts, asked.max_length))
-            space = space_for(case, bench, served)
-        assert served.texts is not None
-        print_plans(asked, case, bench, fixed, space, served.texts)
+        fixed = fixed_space(case, bench, asked.length)
+        print(" · ".join(f"{name} {value}" for name, value in describe("cpu").items()))
+        print(f"{case.texts.sample.shape}: {case.texts.describe()} tokens")
+        problem, theirs = bench.space.problem(), fixed.problem()
+        whole = fixed.plan_whole_model(bench.serving.bits[0]).ms, bench.whole.ms
+        print(f"the full model in int8: {whole[0]:.2f} ms for {asked.length} tokens, {whole[1]:.2f} ms for a text\n")
+        print(f"| plan | ms, {asked.length} tokens | ms, a text | loss, {case.loss_words.unit} | MB | measured |")
+        print("|---|--:|--:|--:|--:|---|")
+        for part in asked.parts:
+            for name, choice in choices(theirs, problem, part * whole[0]):
+                cost = theirs.of(choice.layers, choice.embedding, choice.runs)
+                real = problem.of(choice.layers, choice.embedding, choice.runs)
+                measured = build(bench, real, asked.work / f"{name}-{part:g}", asked.build)
+                print(
+                    f"| {name}, {part:g} of int8 | {cost.ms:.2f} | {real.ms:.2f} | {real.loss:.3f} | {real.mb:.2f} | "
+                    f"{measured} |",
+                    flush=True,
+                )
 
 
-def print_plans(
-    asked: argparse.Namespace, case: Case, bench: Bench, fixed: Space, space: Space, texts: TextCalls
-) -> None:
-    """A table of A, B and C for each share. fixed: plans as they cost at the fixed length.  space: for the texts."""
-    print(" · ".join(f"{name} {value}" for name, value in describe("cpu").items()))
-    print(f"{texts.sample.shape}: {texts.describe()} tokens")
-    problem, theirs, bits = space.problem(), fixed.problem(), bench.serving.bits[0]
-    whole, of_texts = fixed.plan_whole_model(bits).ms, space.plan_whole_model(bits).ms
-    print(f"the full model in int8: {whole:.2f} ms for {asked.length} tokens, {of_texts:.2f} ms for a text\n")
-    print(f"| plan | ms, {asked.length} tokens | ms, a text | loss, {case.loss_words.unit} | MB | measured |")
-    print("|---|--:|--:|--:|--:|---|")
-    for part in asked.parts:
-        for name, choice in choices(theirs, problem, part * whole):
-            cost = theirs.of(choice.layers, choice.embedding, choice.runs)
-            real = problem.of(choice.layers, choice.embedding, choice.runs)
-            measured = build(bench, real, asked.work / f"{name}-{part:g}", asked.build)
-            print(
-                f"| {name}, {part:g} of int8 | {cost.ms:.2f} | {real.ms:.2f} | {real.loss:.3f} | {real.mb:.2f} | "
-                f"{measured} |",
-                flush=True,
-            )
-
-
-def space_for(case: Case, bench: Bench, serving: Serving) -> Space:
-    """The same plans with what they cost as served otherwise, uncorrected: their shares of the whole are compared."""
+def fixed_space(case: Case, bench: Bench, length: int) -> Space:
+    """The same plans with what they cost at one length, uncorrected: their shares of the whole are what is compared."""
+    serving = dataclasses.replace(bench.serving, texts=None, length=length)
     blocks, _ = text_costs.table(case.loaded.config, case.loaded.heads, serving, case.console)
     return Space(bench.space.study, blocks, 1.0, bench.space.scales)
-
-
-def read_texts(case: Case, file: Path, max_length: int) -> TextCalls:
-    """The texts of JSON lines with a column text, as the model would read them."""
-    texts = [json.loads(line)["text"] for line in file.read_text(encoding="utf-8").splitlines()]
-    count = len(texts)
-    rows = Rows({"text": pa.chunked_array([texts])}, np.full(count, UNLABELLED), np.arange(1, count + 1))
-    sample = sample_texts(rows, data=file.parent.name, digest=file.name, max_length=max_length)
-    tokenizer = Tokenizer.from_files(case.loaded.tokenizer_files, where=str(case.loaded.path))
-    return TextCalls(sample, case.task, tokenizer, case.loaded.config.max_positions, "cpu")
 
 
 def choices(fixed: Problem, texts: Problem, ms: float) -> list[tuple[str, Choice]]:
@@ -146,12 +116,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", type=float, nargs="+", default=[0.75, 0.5, 0.35])
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--build", action="store_true")
-    parser.add_argument("--texts", type=Path)
-    parser.add_argument("--max-length", type=int, default=256, help="of --texts, in tokens")
-    asked = parser.parse_args()
-    if asked.texts is not None and asked.build:
-        parser.error("--build measures on the texts of --data: remove it or --texts")
-    return asked
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
