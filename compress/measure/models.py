@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from compress.contracts import FAKE, Batch, FixedLength, LatencyShape, Measurement, Needs, Watch, unwatched
+from compress.contracts import FAKE, Batch, FixedLength, LatencyShape, Measurement, Watch, unwatched
 from compress.data.batches.examples import Examples
 from compress.data.tables.groups import groups
 from compress.data.tables.table import Rows
@@ -23,6 +23,7 @@ from compress.data.tasks import classification
 from compress.encoder.integers.fake_quantized import integer_megabytes
 from compress.errors import UserError, printable
 from compress.measure.calibration import Calibration, calibration, fitting_rows
+from compress.measure.operations import count_gflops
 from compress.modelfolder.ensemble import Ensemble
 from compress.modelfolder.sentence_files import identity
 from compress.onnx.runtimes import Runtime
@@ -35,7 +36,6 @@ from compress.stages.shared.stage import check_same_task
 from compress.training.precision import Precision
 from evaluation.cost.device import describe
 from evaluation.cost.energy import find_counters, measure_energy
-from evaluation.cost.flops import count_flops
 from evaluation.cost.latency import Latency, compare_latencies, find_synchronize, measure_interleaved
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
@@ -499,14 +499,9 @@ class _Shaped:
         return mean_of_calls(found, len(self._texts.tokens)), speeds
 
     def gflops(self) -> float:
-        """10⁹ operations of a sequence, on average. Batches of equal lengths take equally many: one of them is counted,
-        since counting is far slower than computing."""
+        """10⁹ operations of a sequence, on average."""
         batches = self._batches if self._texts is not None else [replace_rows(self._batches[0], 1)]
-        model, device = self.predictor.model, self.predictor.device
-        alike = {tuple(batch.on_host.cu_seqlens.tolist()): batch.to(device) for batch in batches}
-        counts = {key: count_flops(lambda b=batch: model(b, Needs(logits=True))) for key, batch in alike.items()}
-        total = sum(counts[tuple(batch.on_host.cu_seqlens.tolist())] for batch in batches)
-        return total / 1e9 / sum(batch.rows for batch in batches)
+        return count_gflops(self.predictor.model, batches, self.predictor.device)
 
 
 def cost_ratios(ours: Cost, teacher: Cost) -> dict[str, float]:
