@@ -123,16 +123,27 @@ def _enter(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return folder
 
 
+@pytest.fixture(scope="session")
+def own_models(
+    tmp_path_factory: pytest.TempPathFactory, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]
+) -> Path:
+    """`mine` and `other`, made once and copied. Not to be changed."""
+    folder, size = tmp_path_factory.mktemp("own"), len(toy_vocabulary)
+    _own(folder / "mine", toy_tokenizer_files, size, 6, ("negative", "positive"), 3)
+    _own(folder / "other", toy_tokenizer_files, size, 3, ("positive", "negative"), 4)
+    return folder
+
+
 @pytest.fixture
-def own_model(work: Path, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]) -> Path:
+def own_model(work: Path, own_models: Path) -> Path:
     """A model folder of one's own, `mine`: six layers, as the shipped recipes expect, for the toy data's labels."""
-    return _own(work / "mine", toy_tokenizer_files, len(toy_vocabulary), 6, ("negative", "positive"), 3)
+    return shutil.copytree(own_models / "mine", work / "mine")
 
 
 @pytest.fixture
-def other_model(work: Path, toy_tokenizer_files: dict[str, bytes], toy_vocabulary: list[str]) -> Path:
+def other_model(work: Path, own_models: Path) -> Path:
     """Another one of one's own, `other`: shallower, and its labels in another order."""
-    return _own(work / "other", toy_tokenizer_files, len(toy_vocabulary), 3, ("positive", "negative"), 4)
+    return shutil.copytree(own_models / "other", work / "other")
 
 
 def _own(folder: Path, tokenizer: dict[str, bytes], size: int, layers: int, labels: tuple[str, ...], seed: int) -> Path:
