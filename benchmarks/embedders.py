@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,9 @@ from embedding_ways import PEERS, Request, Way, open_folder
 
 from evaluation.cost.cpu import cpu_flags, cpu_name
 from evaluation.cost.latency import Latency, compare_latencies, measure_interleaved
-from evaluation.quality.correlation import spearman
+from evaluation.quality.correlation import spearman_of_draws
+from evaluation.quality.draws import of_mean
+from evaluation.quality.intervals import bootstrap_rows
 from evaluation.quality.retrieval import cosines, rank_metrics, search
 from evaluation.representation.neighbours import neighbour_overlap
 
@@ -189,18 +191,34 @@ def read_vectors(work: Path, way: Way, texts: Sequence[str]) -> np.ndarray:
     return found
 
 
-def measure_quality(texts: Texts, vectors: np.ndarray, theirs: np.ndarray) -> list[float]:
-    """Spearman, nDCG@10 of each search, shared neighbours; all x 100."""
+def measure_quality(texts: Texts, ours: np.ndarray, theirs: np.ndarray) -> list[str]:
+    """Spearman, nDCG@10 of each search, shared neighbours, all x 100; all but the last with the paired difference
+    and its 95 % interval, over pairs and over questions."""
     places = {text: i for i, text in enumerate(texts.all)}
-    at = lambda part: vectors[[places[text] for text in part]]  # noqa: E731
-    found = [spearman(np.array(texts.scores), cosines(at(texts.first), at(texts.second)))]
+
+    def follow_scores(vectors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        at = [vectors[[places[text] for text in part]] for part in (texts.first, texts.second)]
+        return spearman_of_draws(np.array(texts.scores), cosines(*at))
+
+    def rank(vectors: np.ndarray, one: Search) -> np.ndarray:
+        at = [vectors[[places[text] for text in part]] for part in (one.queries, one.documents)]
+        return rank_metrics(search(*at, 10)[0], [{place: 1.0} for place in one.answers], recalls=(10,))["ndcg@10"]
+
+    x, y = follow_scores(ours), follow_scores(theirs)
+    found = [show_change(x, y, len(texts.scores))]
     for one in texts.searches:
-        ranking, _ = search(at(one.queries), at(one.documents), 10)
-        relevant = [{place: 1.0} for place in one.answers]
-        found.append(float(rank_metrics(ranking, relevant, recalls=(10,))["ndcg@10"].mean()))
-    asked = np.linspace(0, len(vectors) - 1, min(1000, len(vectors))).astype(np.int64)
-    found.append(float(neighbour_overlap(vectors, theirs, asked).mean()))
-    return [100 * value for value in found]
+        found.append(show_change(of_mean(rank(ours, one)), of_mean(rank(theirs, one)), len(one.queries)))
+    asked = np.linspace(0, len(ours) - 1, min(1000, len(ours))).astype(np.int64)
+    return [*found, f"{100 * neighbour_overlap(ours, theirs, asked).mean():.1f}"]
+
+
+def show_change(ours: Callable[[np.ndarray], np.ndarray], theirs: Callable[[np.ndarray], np.ndarray], rows: int) -> str:
+    """A figure, and how far it is from the other's."""
+    value = 100 * float(ours(np.ones((1, rows)))[0])
+    change = bootstrap_rows(rows, lambda weights: ours(weights) - theirs(weights), resamples=1000, seed=0)
+    if change.low == change.high == 0:
+        return f"{value:.1f}"
+    return f"{value:.1f}, {100 * change.value:+.1f} [{100 * change.low:+.1f}, {100 * change.high:+.1f}]"
 
 
 def report(
@@ -222,7 +240,7 @@ def report(
     searched = " | ".join(f"nDCG@10 {s.name}" for s in texts.searches)
     print(f"| | MB | ms, one text | x | texts/s | x | Spearman | {searched} | neighbours |\n|---" + 9 * "|--:" + "|")
     for way, own, one, lot in zip(ways, vectors, alone, together, strict=True):
-        quality = " | ".join(f"{value:.1f}" for value in measure_quality(texts, own, vectors[0]))
+        quality = " | ".join(measure_quality(texts, own, vectors[0]))
         times = f"{1000 * len(many) / lot.p50:.0f}", compared(together[0], lot)
         cells = (f"{way.megabytes:.1f}", f"{np.median(one.parts):.2f}", compared(alone[0], one), *times, quality)
         print(f"| {way.name} | " + " | ".join(cells) + " |", flush=True)
