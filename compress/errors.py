@@ -170,9 +170,13 @@ def printable(text: str, limit: int | None = None) -> str:
     # A text of 50 MB is not looked through for the few characters that are shown.
     most = len(text) if limit is None else SHOWN * limit
     text, cut = text[:most], len(text) > most
-    clean = "".join(c if c.isprintable() else _ESCAPES.get(c) or _escaped(c) for c in text)
+    clean = text
+    if not text.isprintable():
+        clean = "".join(c if c.isprintable() else _ESCAPES.get(c) or _escaped(c) for c in text)
     if limit is None or 2 * len(clean) <= limit:
         return clean
+    if clean.isascii():  # a column each
+        return clean if len(clean) <= limit else clean[: limit - 1] + "…"
     ends = list(accumulate(map(_columns, clean)))
     if not ends or ends[-1] <= limit:
         return f"{clean}…" if cut else clean

@@ -108,7 +108,7 @@ class CascadePredictor(Predictor):
             second = None if pairs is None else [pairs[i] for i in chosen]
             return task.encode_texts(tokenizer, [texts[i] for i in chosen], second, max_length=max_length)
 
-        return self._with_source(encode(self.tokenizer, np.arange(len(texts))), encode)
+        return self._with_source(encode(self.tokenizer_for(len(texts)), np.arange(len(texts))), encode)
 
     def keep_texts(self, examples: Examples, rows: Rows, max_length: int) -> Examples:
         """The same, of rows of a table."""

@@ -19,6 +19,7 @@ from compress.data.tables.label_order import outputs_in_order
 from compress.data.tables.table import Rows
 from compress.data.task import Task
 from compress.data.tasks import for_head, task_of
+from compress.data.text.cached_tokenizer import CachedTokenizer
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.infer.compiled import Products, prepare_compiled
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from compress.predict.route import CascadeModel
 
 PRODUCTS: Mapping[Runtime, Products] = {"torch-compile": "float", "torchao-int8": "int8", "torchao-fp8": "fp8"}
+MANY = 256  # texts whose words are tokenized once; fewer have few words in common
 MAX_TOKENS = 4096  # real tokens per forward pass on a CPU: fills the processor, stays in its caches
 
 
@@ -212,7 +214,11 @@ class Predictor:
         self, task: Task, texts: Sequence[str], pairs: Sequence[str] | None, *, max_length: int
     ) -> Examples:
         """Raw texts, or pairs of texts, encoded for this model."""
-        return task.encode_texts(self.tokenizer, texts, pairs, max_length=max_length)
+        return task.encode_texts(self.tokenizer_for(len(texts)), texts, pairs, max_length=max_length)
+
+    def tokenizer_for(self, texts: int) -> Tokenizer:
+        """The tokenizer, with its words kept where there are many texts."""
+        return self._cached_tokenizer if texts >= MANY else self.tokenizer
 
     def keep_texts(self, examples: Examples, rows: Rows, max_length: int) -> Examples:
         """Encoded rows, with their texts where another model may have to read them (`CascadePredictor`)."""
@@ -233,6 +239,10 @@ class Predictor:
         # A long text is several examples: texts are counted by their share.
         logits = self.logits(examples, told=lambda done: told(done * len(texts) // len(examples)))
         return list(task.decode(logits, self.label_names, examples, texts, pairs))
+
+    @cached_property
+    def _cached_tokenizer(self) -> CachedTokenizer:
+        return CachedTokenizer(self.tokenizer)
 
     @property
     def files(self) -> list[Path]:

@@ -45,7 +45,7 @@ def encode_chunks(
         inner = np.arange(int(wanted.sum())) - np.repeat(np.cumsum(wanted) - wanted, wanted)
         starts = np.repeat(plain.offsets[:-1], wanted) + inner * (room - shared)
         ends = np.minimum(starts + room, np.repeat(plain.offsets[1:], wanted))
-        parts.append(_framed(tokenizer, plain.ids, starts, ends, over))
+        parts.append(frame_rows(tokenizer, plain.ids, starts, ends, over))
     chunks = np.concatenate([np.zeros(0, np.int64), *counts])
     several = chunks > 1
     notes = []
@@ -59,7 +59,7 @@ def encode_chunks(
     return examples_of(tokenizer, parts, np.repeat(labels, chunks, 0), repeated, max_length, notes=tuple(notes))
 
 
-def _framed(tokenizer: Tokenizer, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray, cut: int) -> EncodedRows:
+def frame_rows(tokenizer: Tokenizer, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray, cut: int) -> EncodedRows:
     """[CLS] ids[start:end] [SEP], row after row."""
     lengths = ends - starts + 2
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

@@ -17,14 +17,17 @@ from compress.data.text.tokenizer import Tokenizer
 
 MOST = 1 << 20
 """Words that are remembered; then it begins anew."""
+MOST_CHARACTERS = 1 << 25
+"""Of these words."""
 LONG = 9  # characters of a word with its space, on average; Chinese has no spaces, and a sentence hardly comes again
 
 
 class WordCache:
-    """Encodes sentences as `Tokenizer.encode_plain` does, with the places where words start."""
+    """Encodes sentences as `Tokenizer.encode_plain` does, with the places where words start. most: words that are
+    remembered; None: MOST."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, *, most: int | None = None) -> None:
+        self._tokenizer, self._most = tokenizer, most
         self.usable = cuts_at_spaces(tokenizer)
         self._forget()
 
@@ -37,7 +40,7 @@ class WordCache:
         total = int(counts.sum())
         if sum(map(len, sentences)) > LONG * total:
             return None
-        if len(self._numbers) > MOST:
+        if len(self._numbers) > (self._most or MOST) or self._characters > MOST_CHARACTERS:
             self._forget()
         numbers = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(split)), np.int64, total)
         self._learn()
@@ -45,7 +48,7 @@ class WordCache:
         return self._ids[places], self._starts[places], np.diff(ends[np.concatenate([[0], np.cumsum(counts)])])
 
     def _forget(self) -> None:
-        self._numbers = _Numbers()
+        self._numbers, self._characters = _Numbers(), 0
         self._ids, self._starts = np.zeros(0, np.int32), np.zeros(0, dtype=bool)
         self._offsets = np.zeros(1, np.int64)
 
@@ -53,6 +56,7 @@ class WordCache:
         """Tokenize the words that were new."""
         if not self._numbers.new:
             return
+        self._characters += sum(map(len, self._numbers.new))
         made = self._tokenizer.encode_plain(self._numbers.new, words=True)
         assert made.words is not None
         starts = np.ones(len(made.ids), dtype=bool)
