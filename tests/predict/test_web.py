@@ -32,10 +32,12 @@ import chromium
 import onnx
 import torch
 
+import compress
 from compress.cli.main import main
 from compress.commands.export_web import export_web
 from compress.contracts import RunOptions
 from compress.data.tasks import kinds
+from compress.data.text import words
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.integers.convert import plan_quantization, quantize_model
@@ -45,6 +47,7 @@ from compress.modelfolder.folder import FolderMeta, save_model
 from compress.modelfolder.sentence_pooling import SentenceParts, part_files
 from compress.predict.predictor import Predictor
 from compress.predict.web import folder as web
+from compress.predict.web import model as alone
 from compress.predict.web.model import load_model
 
 LONGEST = 12
@@ -108,7 +111,7 @@ def source(tmp_path_factory: pytest.TempPathFactory, toy_tokenizer_files: dict[s
 
 @pytest.fixture(scope="module")
 def exported(source: Path) -> Path:
-    return export(source)
+    return compress.load(source).export("web", source.with_name("web"), quiet=True).path
 
 
 def read(folder: Path, name: str) -> Any:
@@ -184,6 +187,10 @@ def test_a_float_model_has_the_other_name(tmp_path: Path, toy_tokenizer_files: d
     assert (task["file"], task["answer"], task["max_length"]) == ("onnx/model.onnx", "similarity", LONGEST)
 
 
+def test_the_words_of_a_text_are_the_same() -> None:
+    assert alone._WORD.pattern == words._WORD.pattern
+
+
 # --- what is not supported --------------------------------------------------------------------------------------
 
 
@@ -208,10 +215,21 @@ def test_what_is_rejected(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     made = make(tmp_path, "question-answering", toy_tokenizer_files, quantized=False)
-    words = ["export", str(made), "--to", "web", "--output", str(tmp_path / "web"), *flags]
-    assert main(words) == ExitCode.INPUT
+    command = ["export", str(made), "--to", "web", "--output", str(tmp_path / "web"), *flags]
+    assert main(command) == ExitCode.INPUT
     assert line in capsys.readouterr().err
     assert not (tmp_path / "web").exists()
+
+
+def test_a_model_without_a_task(
+    tmp_path: Path,
+    toy_tokenizer_files: dict[str, bytes],
+    tiny_config: EncoderConfig,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = save_model(tmp_path / "bare", Model(tiny_config).eval(), tokenizer_files=toy_tokenizer_files)
+    assert main(["export", str(made), "--to", "web", "--output", str(tmp_path / "web")]) == ExitCode.INPUT
+    assert "a web page needs a model with a task: it has no task head; fine-tune it" in capsys.readouterr().err
 
 
 # --- in node and in a browser -----------------------------------------------------------------------------------

@@ -136,7 +136,8 @@ def _describe(loaded: LoadedModel, task: Task, web: WebTask) -> dict[str, Any]:
     """What `model.js` must know to answer as `compress predict` does."""
     settings = loaded.meta.task_settings
     positions = loaded.config.max_positions
-    side = tokenizer_files.truncation_side(tokenizer_files.settings(loaded.tokenizer_files, ""), str(loaded.path))
+    where = str(loaded.path)
+    side = tokenizer_files.truncation_side(tokenizer_files.settings(loaded.tokenizer_files, where), where)
     described = {
         "task": task.kind,
         "answer": web.answer,

@@ -30,6 +30,7 @@ function showLabels({ labels }) {
     const row = element("div", place === 0 ? "row best" : "row");
     const bar = element("meter");
     bar.value = probability;
+    bar.setAttribute("aria-hidden", "true"); // the number beside it says the same
     row.append(element("span", "", label), bar, element("span", "share", percent(probability)));
     return row;
   });
