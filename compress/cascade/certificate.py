@@ -26,6 +26,8 @@ from evaluation.cost.device import describe
 FORMAT = "cascade-1"
 CERTIFIED, EXCEEDED = "certified", "exceeded"
 REPEATS, SECONDS = 20, 10.0
+THROUGHPUT = 64
+"""Rows that throughput is measured on: it is not what a cascade is for."""
 LATENCIES = {"mean": "speed/latency_mean_ms", "p50": "speed/latency_p50_ms", "p95": "speed/latency_p95_ms",
              "tokenization": "speed/tokenization_ms"}  # fmt: skip
 ENDS = {"value": "", "low": "_low", "high": "_high"}
@@ -59,7 +61,7 @@ def measure_cascade(request: CascadeRequest, folder: Path, name: str, parent: Ca
     texts = sample_texts(rows, data=dataset, **read, calls=choose_calls([folder]))
     theirs, ours = measure(
         subjects, rows, task=table.task, dataset=dataset, **read,
-        cost=CostPlan(texts=texts, repeats=REPEATS, seconds=SECONDS, warmup=1),
+        cost=CostPlan(texts=texts, repeats=REPEATS, seconds=SECONDS, warmup=1, throughput_rows=THROUGHPUT),
         settings=dict(request.settings), device=request.device, say=console.note, watch=console.slow_progress,
     )  # fmt: skip
     how: dict[str, Any] = {"device": request.device, "task": table.task, "settings": dict(request.settings)}
