@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from compress.contracts import Batch, Needs
 from compress.encoder.modules.model import Model
 from compress.modelfolder.ensemble import JointModel
+from compress.predict.route import CascadeModel
 from evaluation.cost.flops import count_flops
 
 MOST = 4096
@@ -14,9 +15,11 @@ _COUNTED: dict[Hashable, int] = {}
 """Shape of a model and lengths of a batch → its operations, of at most MOST of them."""
 
 
-def count_gflops(model: Model | JointModel, batches: Sequence[Batch], device: str) -> float:
+def count_gflops(model: Model | JointModel | CascadeModel, batches: Sequence[Batch], device: str) -> float:
     """10⁹ operations of a sequence, on average over `batches`. They depend on the model's shape and on the lengths of
-    its sequences alone."""
+    its sequences alone; those of a cascade on the texts, too."""
+    if isinstance(model, CascadeModel):
+        return sum(_count(model, batch.to(device)) for batch in batches) / 1e9 / sum(batch.rows for batch in batches)
     shape = (model.config, tuple(model.head_configs.items())) if isinstance(model, Model) else None
     found: dict[Hashable, int] = {}  # of this call alone where the shape does not say all, as of several models
     total = 0
@@ -31,5 +34,5 @@ def count_gflops(model: Model | JointModel, batches: Sequence[Batch], device: st
     return total / 1e9 / sum(batch.rows for batch in batches)
 
 
-def _count(model: Model | JointModel, batch: Batch) -> int:
+def _count(model: Model | JointModel | CascadeModel, batch: Batch) -> int:
     return count_flops(lambda: model(batch, Needs(logits=True)))
