@@ -38,7 +38,8 @@ def command(options: RunOptions, models: tuple[str, ...], max_drop: float, outpu
 
     The output is one model folder: predict, evaluate, benchmark, compare, promote and export --to pyfunc work on it.
     It holds all models, so it is larger than the largest. If no cascade is faster than a single model within
-    --max-drop, the output is a copy of that model. Single-label classification only. Exit code 3: the loss on the test
+    --max-drop, the output is a copy of that model. Single-label classification only. Experimental: the certificate of
+    each cascade says what it gains. Exit code 3: the loss on the test
     rows is above --max-drop; the folder is written in any case.
     """
     import dataclasses

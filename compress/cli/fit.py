@@ -93,7 +93,8 @@ class Megabytes(click.ParamType):
 @click.option(
     "--cascade",
     is_flag=True,
-    help="Also join models of the fit, the fastest first and the parent last, into a cascade within --max-drop.",
+    help="Also join models of the fit, the fastest first and the parent last, into a cascade within --max-drop "
+    "(experimental).",
 )
 @click.option(
     "--plan-only", is_flag=True, help="Print the planned candidates and their estimated costs; build nothing."
