@@ -6,9 +6,14 @@ K head width, F feed-forward, V vocabulary, E embedding, C classes, M positions 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from compress.contracts.grid import lay_out
+from compress.contracts.parcel import Parcel
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +36,7 @@ class Batch:
         ranks, (B,) int64, equal for the documents of one query.
     host: of a batch on an accelerator, the same on the CPU: its lengths and labels are read there, without waiting for
         the device (`on_host`).
+    grid: likewise, how its sequences lie (`lay_out`).  parcel: of one on the host, all that goes along to a device.
     """
 
     input_ids: Tensor
@@ -47,6 +53,8 @@ class Batch:
     answered: Tensor | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     host: Batch | None = field(default=None, repr=False, compare=False)
+    grid: Mapping[str, Tensor] | None = field(default=None, repr=False, compare=False)
+    parcel: Parcel | None = field(default=None, repr=False, compare=False)
 
     @property
     def on_host(self) -> Batch:
@@ -61,25 +69,40 @@ class Batch:
     def tokens(self) -> int:
         return int(self.input_ids.shape[0])
 
-    def to(self, device: torch.device | str) -> Batch:
-        """The same batch on `device` (itself when it is already there)."""
-        import dataclasses
+    @functools.cached_property
+    def memo(self) -> dict[str, Any]:
+        """What was worked out of this batch and is kept with it, such as its layout."""
+        return {}
 
+    def stage(self, device: torch.device | str) -> Batch:
+        """Itself, ready to be copied to an accelerator: its layout worked out, and all in one buffer."""
         import torch as _torch
 
-        moved = {
-            f.name: value.to(device, non_blocking=True)
-            for f in dataclasses.fields(self)
-            if isinstance(value := getattr(self, f.name), _torch.Tensor)
-        }
-        extra = {name: x.to(device) if hasattr(x, "to") else x for name, x in self.extra.items()}
-        host = None if _torch.device(device).type == "cpu" else self.on_host
-        return dataclasses.replace(self, **moved, extra=extra, host=host)
+        kind = _torch.device(device).type
+        if kind == "cpu" or self.parcel is not None or self.input_ids.device.type != "cpu":
+            return self
+        grid = {name: _torch.from_numpy(x) for name, x in lay_out(self.cu_seqlens.diff().tolist()).items()}
+        groups = {"fields": _tensors_of(vars(self)), "extra": _tensors_of(self.extra), "grid": grid}
+        return dataclasses.replace(self, parcel=Parcel(groups, pinned=kind == "cuda"))
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on `device` (itself when it is already there); to an accelerator by one copy."""
+        import torch as _torch
+
+        parcel = self.stage(device).parcel
+        if parcel is not None and _torch.device(device).type != "cpu":
+            moved, host = parcel.to(device), self
+        else:
+            fields = {name: x.to(device, non_blocking=True) for name, x in _tensors_of(vars(self)).items()}
+            moved, host = {"fields": fields, "extra": {}, "grid": self.grid}, self.on_host
+        if _torch.device(device).type == "cpu":
+            moved["grid"], host = None, None
+        there = moved["extra"]
+        extra = {name: there[name] if name in there else _move(x, device) for name, x in self.extra.items()}
+        return dataclasses.replace(self, **moved["fields"], extra=extra, grid=moved["grid"], host=host, parcel=None)
 
     def without_special(self) -> Batch:
         """The batch without its special tokens; a text that has no others has none. Itself where they are not known."""
-        import dataclasses
-
         import torch as _torch
 
         if self.special_mask is None:
@@ -90,8 +113,19 @@ class Batch:
         longest = int(bounds.diff().max()) if self.rows else 0
         tokens = {name: getattr(self, name)[kept] for name in ("input_ids", "segment_ids", "position_ids")}
         return dataclasses.replace(
-            self, **tokens, cu_seqlens=bounds, max_length=longest, special_mask=self.special_mask[kept], host=None
-        )
+            self, **tokens, cu_seqlens=bounds, max_length=longest, special_mask=self.special_mask[kept], host=None,
+            grid=None, parcel=None,
+        )  # fmt: skip
+
+
+def _tensors_of(values: Mapping[str, Any]) -> dict[str, Tensor]:
+    import torch as _torch
+
+    return {name: x for name, x in values.items() if isinstance(x, _torch.Tensor)}
+
+
+def _move(value: Any, device: torch.device | str) -> Any:
+    return value.to(device) if hasattr(value, "to") else value
 
 
 Layers = bool | frozenset[int]

@@ -11,12 +11,13 @@ from compress.errors import UserError
 
 def number_queries(batch: Batch, kind: str) -> tuple[Tensor, Tensor]:
     """((B,) number of each row's query, from 0; (Q,) documents of each). Raises UserError for data of other tasks."""
-    queries = batch.extra.get("queries")
+    queries = batch.on_host.extra.get("queries")
     if queries is None:
         raise UserError(
             "the data has no queries with documents", where=f"objective {kind}", do="use data and models for reranking"
         )
-    _, numbers, counts = torch.unique(queries, return_inverse=True, return_counts=True)
+    _, *found = torch.unique(queries, return_inverse=True, return_counts=True)
+    numbers, counts = (x.to(batch.input_ids.device, non_blocking=True) for x in found)  # a device would be waited for
     return numbers, counts
 
 

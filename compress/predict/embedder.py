@@ -67,9 +67,8 @@ class Embedder:
         examples = encode_texts(self.tokenizer, whole, max_length=self.max_length)
         found, done = [], 0
         for batch in evaluation_batches(examples, choose_token_budget(self.config, self.device, MAX_TOKENS)):
-            read = self._run.model.select_tokens(batch)
-            state = self._run(read.to(self.device), Needs()).last_hidden
-            layout = PackedLayout(read.cu_seqlens.to(self.device), read.max_length, read.cu_seqlens)
+            read = self._run.model.select_tokens(batch).to(self.device)
+            state, layout = self._run(read, Needs()).last_hidden, PackedLayout.of(read)
             found.append((batch.row_ids.numpy(), layout.pool(state, READS[self.parts.pooling])))
             done += batch.rows
             told(done)

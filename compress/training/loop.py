@@ -34,6 +34,7 @@ from compress.training.length import End, Mode, choose_length, find_end, is_vali
 from compress.training.meter import LOSS, NORM, Meter, StepReport
 from compress.training.module import Term, Trainable
 from compress.training.optimizer import Optimizer
+from compress.training.prefetch import Prefetch
 from compress.training.ranks import ONE_COUNT, require_one_process
 from compress.training.schedule import learning_rate, open_ended_rate, total_steps
 from compress.training.state import TrainState, load_model, model_tensors
@@ -68,8 +69,8 @@ class _Run:
     def __init__(self, module: nn.Module, source: BatchSource, plan: TrainingPlan, context: TrainingContext) -> None:
         self.whole, self.plan, self.context = source, plan, context
         self.team = context.team or Alone()
-        self.source = self.team.take_share(source, plan.batch_rows)
         self.device = context.device
+        self.source = Prefetch(self.team.take_share(source, plan.batch_rows), self.device)
         self.precision: precision.Resolved = precision.resolve(context.precision or plan.precision, self.device)
         self.module = module.to(self.device)
         self.length = choose_length(plan, source.steps(0)) if plan.is_automatic else None
@@ -97,6 +98,8 @@ class _Run:
         except BaseException as error:
             self.team.report(error)
             raise
+        finally:
+            self.source.close()
 
     def _run(self) -> TrainResult:
         if self.device.type == "cpu":
@@ -231,7 +234,7 @@ class _Run:
 
     def _step(self) -> None:
         state, plan, began = self.state, self.plan, time.perf_counter()
-        batches = self.source.step(state.epoch, state.index)
+        batches = self.source.step(state.epoch, state.index, self.total - state.step - 1)
         rate = self._rate()
         if self.pace is not None:
             self.pace(state.step, self.total)
@@ -316,6 +319,7 @@ class _Run:
 
     def _validate(self) -> None:
         self._drain()
+        self.source.settle()  # who validates may read the same rows
         metrics = self.team.lead(self._ask_validation)
         state = self.state
         state.validated = state.step

@@ -9,9 +9,9 @@ from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.contracts import EncoderOutput, Needs
-from compress.encoder.modules import blocks
-from compress.encoder.modules.blocks import BlockMaps, divide, spread
+from compress.contracts import EncoderOutput, Needs, grid
+from compress.contracts.grid import divide
+from compress.encoder.modules.blocks import BlockMaps, spread
 from compress.encoder.modules.layout import PackedLayout
 
 LENGTHS = [3, 3, 5, 6, 6, 9, 1]
@@ -31,8 +31,8 @@ def test_a_block_has_at_most_twice_the_pairs(lengths: list[int], ordered: bool) 
     assert [length for block in found for length in block] == lengths
     for block in found:
         wide = len(block) * max(block) ** 2
-        assert wide <= blocks.MOST_PADDING * sum(length**2 for length in block)
-        assert len(block) == 1 or wide <= blocks.MOST_PAIRS
+        assert wide <= grid.MOST_PADDING * sum(length**2 for length in block)
+        assert len(block) == 1 or wide <= grid.MOST_PAIRS
 
 
 def test_few_blocks_hold_rows_of_all_lengths() -> None:

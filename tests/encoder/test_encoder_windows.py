@@ -16,6 +16,7 @@ from torch import Tensor
 from compress.contracts import Needs
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.modules import windows
+from compress.encoder.modules.blocks import build_blocks
 from compress.encoder.modules.layout import PackedLayout, PaddedLayout
 from compress.encoder.modules.pattern import AttentionPattern
 from compress.encoder.reshape.students import take_layers
@@ -47,11 +48,11 @@ def ways(parts: list[Tensor], lengths: list[int], pattern: AttentionPattern) -> 
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     wide = [t.new_zeros(*mask.shape, *t.shape[1:]).masked_scatter(mask[..., None, None], t) for t in parts]
     padding = PackedLayout(layout.cu_seqlens, max(lengths))
-    padding.__dict__["_blocks"] = [padding.whole]
+    padding._blocks = build_blocks(lengths, layout.grid)
     return {
         "packed": layout.attend(*parts, dropout=0.0, pattern=pattern),
         "packed, with maps": layout.attend_explicitly(*parts, dropout=0.0, pattern=pattern)[0],
-        "as on GPU": layout._attend_padded(q, k, v, 0.0, pattern),
+        "as on GPU": padding._attend_padded(q, k, v, 0.0, pattern),
         "as on GPU, with maps": padding.attend_explicitly(*parts, dropout=0.0, pattern=pattern)[0],
         "padded": PaddedLayout(mask).attend(*wide, dropout=0.0, pattern=pattern)[mask],
         "padded, with maps": PaddedLayout(mask).attend_explicitly(*wide, dropout=0.0, pattern=pattern)[0][mask],

@@ -54,6 +54,7 @@ def test_padding_changes_nothing(kind: str, options: dict[str, Any], monkeypatch
     alone = [s * compute(kind, options, _cut(batch, start, length))[0] for start, s, length in rows]
     torch.testing.assert_close(torch.stack(alone).sum() / sum(share), plain, rtol=1e-9, atol=1e-12)
     monkeypatch.setattr(PackedLayout, "pads", True)
+    batch = batch_of(LENGTHS)
     assert 1 < len(PackedLayout.of(batch).blocks) < len(LENGTHS)
     value, gradients = compute(kind, options, batch)
     assert value > 0

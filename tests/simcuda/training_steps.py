@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import device  # first: it loads the shim before torch
 import numpy as np
@@ -110,22 +110,17 @@ CASES = {
 
 
 class Source:
-    """Rows of different lengths, in micro-batches; keeps what was recorded before each step."""
+    """Rows of different lengths, in micro-batches."""
 
     fingerprint = "simulated"
 
-    def __init__(self, label: Callable[[Batch], Batch], parts: int, record: device.Record) -> None:
-        self._label, self._parts, self._record = label, parts, record
-        self.before: list[device.Record] = []
+    def __init__(self, label: Callable[[Batch], Batch], parts: int) -> None:
+        self._label, self._parts = label, parts
 
     def steps(self, epoch: int) -> int:
         return 100
 
     def step(self, epoch: int, index: int) -> list[Batch]:
-        seen = device.Record()
-        seen.__dict__.update({name: counter.copy() for name, counter in vars(self._record).items()})
-        self.before.append(seen)
-        self._record.clear()
         return [self._label(self._batch(part)) for part in range(self._parts)]
 
     def _batch(self, part: int) -> Batch:
@@ -135,6 +130,20 @@ class Source:
         zeros = np.zeros(total, dtype=np.uint8)
         ids = 5 + np.arange(total) % (VOCABULARY - 5)
         return pack(ids, offsets, segments=zeros, special=zeros > 0, row_ids=np.arange(ROWS))
+
+
+class Steps:
+    """Progress that keeps what each step recorded."""
+
+    def __init__(self, record: device.Record) -> None:
+        self._record = record
+        self.done: list[device.Record] = []
+
+    def update(self, *_: Any, **__: Any) -> None:
+        seen = device.Record()
+        seen.__dict__.update({name: counter.copy() for name, counter in vars(self._record).items()})
+        self.done.append(seen)
+        self._record.clear()
 
 
 def _model(case: Case, layers: int, dropout: float) -> Model:
@@ -183,24 +192,23 @@ def count(case: Case, series: Series, record: device.Record) -> dict[str, Any]:
         made.bind(pair)
         objectives[f"{row['kind']}{number}"] = (1.0, made)
     module = StageModule(student, objectives, prepare(teacher.to("cuda"), "bf16"))
-    source = Source(case.label, parts, record)
+    source, progress = Source(case.label, parts), Steps(record)
     plan = TrainingPlan(
         steps=LOGGED + 2, batch_rows=ROWS * parts, learning_rate=1e-3, log_every=LOGGED + 1, checkpoint_every=1000
     )
     with tempfile.TemporaryDirectory() as folder:
-        progress: Any = SimpleNamespace(update=lambda *_, **__: None)
         stop: Any = SimpleNamespace(requested=False)
         context = TrainingContext(
             folder=Path(folder),
             log=NullLog(),
-            progress=progress,
+            progress=cast(Any, progress),
             stop=stop,
             device=torch.device("cuda", 0),
             precision="bf16",
         )
         result = train(module, source, plan, context)
     assert result.skipped_steps == 0
-    steady, logged = source.before[STEADY + 1], source.before[LOGGED + 1]
+    steady, logged = progress.done[STEADY], progress.done[LOGGED]
     return {
         **steady.totals(),
         "any_order": sorted(RANDOM_ORDER & steady.kernels.keys()),

@@ -26,6 +26,7 @@ class CommonSpans:
 
     ours: (T,) int64, the span of each piece of the student's batch.  theirs: (T',) likewise of the teacher's.
     begins: (S,) the first piece of the student's in each.  cu_seqlens: (B+1,).  longest: spans of one row.
+    host: of spans on an accelerator, the same on the CPU.
     """
 
     ours: Tensor
@@ -33,12 +34,14 @@ class CommonSpans:
     begins: Tensor
     cu_seqlens: Tensor
     longest: int
+    host: CommonSpans | None = None
 
     def to(self, device: torch.device | str) -> CommonSpans:
         ours, theirs, begins, bounds = (
             x.to(device, non_blocking=True) for x in (self.ours, self.theirs, self.begins, self.cu_seqlens)
         )
-        return CommonSpans(ours, theirs, begins, bounds, self.longest)
+        host = None if torch.device(device).type == "cpu" else self.host or self
+        return CommonSpans(ours, theirs, begins, bounds, self.longest, host)
 
     def batch(self, batch: Batch) -> Batch:
         """The student's batch with spans in the place of pieces, each told by its first piece."""
@@ -50,6 +53,9 @@ class CommonSpans:
             cu_seqlens=self.cu_seqlens,
             max_length=self.longest,
             special_mask=None if batch.special_mask is None else batch.special_mask[self.begins],
+            host=None if self.host is None else self.host.batch(batch.on_host),
+            grid=None,
+            parcel=None,
         )
 
 

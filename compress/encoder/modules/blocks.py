@@ -7,60 +7,27 @@ GPU those of like length are one too, padded to the longest.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-MOST_PADDING = 2.0
-"""How many times the pairs of its real tokens a padded block has at most: the factor on the memory of its maps."""
-MOST_PAIRS = 1 << 22
-"""Pairs of tokens of a padded block, padding included, unless one sequence has more: with 12 heads its scores take 200
-MB in fp32, which bounds what is computed at a time."""
-
-
-def divide(lengths: Sequence[int], *, padded: bool) -> list[Sequence[int]]:
-    """The lengths of neighbouring sequences, block by block."""
-    if not padded:
-        return [list(run) for _, run in groupby(lengths)]
-    blocks: list[list[int]] = []
-    pairs = longest = 0
-    for length in reversed(lengths):  # the last is the longest where rows are in order of their length
-        pairs, longest = pairs + length * length, max(longest, length)
-        wide = (len(blocks[-1]) + 1) * longest**2 if blocks else 0
-        if not blocks or wide > min(MOST_PADDING * pairs, MOST_PAIRS):
-            blocks.append([])
-            pairs, longest = length * length, length
-        blocks[-1].append(length)
-    return [block[::-1] for block in reversed(blocks)]
+from compress.contracts.grid import divide, has_padding
 
 
 @dataclass(frozen=True)
 class Padding:
     """Where a padded block is read from and written to.
 
-    sources: (n·L,) int64, the block's token in each place; padding repeats the last token of its sequence.  places:
-    (t,) int64, the place of each token.  is_padding: (n, L) bool.
+    sources: (n·L,) int32, the block's token in each place; padding repeats the last token of its sequence.  places:
+    (t,) int32, the place of each token.  is_padding: (n, L) bool.
     """
 
     sources: Tensor
     places: Tensor
     is_padding: Tensor
-
-    @classmethod
-    def of(cls, bounds: Tensor, longest: int, tokens: int) -> Padding:
-        """bounds: (n+1,) of the block's sequences among its tokens, on the device."""
-        starts, ends = bounds[:-1], bounds[1:]
-        steps = torch.arange(longest, device=bounds.device)
-        sources = torch.minimum(starts[:, None] + steps, ends[:, None] - 1)
-        lengths = ends - starts
-        skipped = torch.arange(0, len(lengths) * longest, longest, device=bounds.device) - starts
-        places = torch.repeat_interleave(skipped, lengths, output_size=tokens)
-        places = places + torch.arange(tokens, device=bounds.device)
-        return cls(sources.flatten(), places, steps >= lengths[:, None])
 
 
 @dataclass(frozen=True)
@@ -85,7 +52,16 @@ class Block:
         """(n, 1, L, L) bool: one of the two tokens is padding; None where there is none."""
         if self.padding is None:
             return None
-        return self.padding.is_padding[:, None, :, None] | self.padding.is_padding[:, None, None]
+        with torch.inference_mode(False):  # kept for all that read this batch
+            return self.padding.is_padding[:, None, :, None] | self.padding.is_padding[:, None, None]
+
+    @functools.cached_property
+    def seen(self) -> Tensor | None:
+        """(n, 1, 1, L) bool, false on padding; None where there is none."""
+        if self.padding is None:
+            return None
+        with torch.inference_mode(False):
+            return ~self.padding.is_padding[:, None, None]
 
     def spread(self, x: Tensor, *, heads_first: bool = False) -> Tensor:
         """(t, H, K), the block's tokens end to end → (n, H, L, K), a view where all sequences have one length.
@@ -107,6 +83,20 @@ class Block:
         if not heads_first:
             return x.transpose(1, 2).flatten(0, 1).index_select(0, self.padding.places)
         return x.transpose(0, 1).flatten(1, 2).index_select(1, self.padding.places).transpose(0, 1)
+
+
+def build_blocks(lengths: Sequence[int], grid: Mapping[str, Tensor] | None) -> list[Block]:
+    """Of all sequences; grid: what `lay_out` gives, on the device, where those of like length are padded."""
+    blocks, place, token = [], 0, 0
+    for own in divide(lengths, padded=grid is not None):
+        padding = None
+        if grid is not None and has_padding(own):
+            places, tokens = slice(place, place + len(own) * max(own)), slice(token, token + sum(own))
+            place, token = places.stop, tokens.stop
+            is_padding = grid["is_padding"][places].view(len(own), max(own))
+            padding = Padding(grid["sources"][places], grid["places"][tokens], is_padding)
+        blocks.append(Block(own, padding))
+    return blocks
 
 
 def _pad(x: Tensor, dim: int, padding: Padding) -> Tensor:

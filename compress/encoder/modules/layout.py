@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,9 +23,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch
+from compress.contracts.grid import lay_out
+from compress.contracts.parcel import Parcel
 from compress.encoder.config.heads import Pooling
 from compress.encoder.modules.attention import attend_explicitly, attention
-from compress.encoder.modules.blocks import Block, BlockMaps, Padding, divide, spread
+from compress.encoder.modules.blocks import Block, BlockMaps, build_blocks, spread
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import ScoreBias
 from compress.encoder.modules.windows import attend_in_windows, build_window_mask
@@ -92,19 +94,25 @@ class PackedLayout:
     """Sequences end to end: cu_seqlens (B+1,) as in `Batch`. on_host: the same on the CPU, where lengths are read
     without waiting for the device."""
 
-    def __init__(self, cu_seqlens: Tensor, max_length: int, on_host: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        cu_seqlens: Tensor,
+        max_length: int,
+        on_host: Tensor | None = None,
+        grid: Mapping[str, Tensor] | None = None,
+    ) -> None:
         self.cu_seqlens = cu_seqlens
         self.max_length = max_length
         self._on_host = cu_seqlens if on_host is None else on_host
-        self._bounds: Tensor | None = None
+        self._grid = grid
         self._blocks: list[Block] | None = None
-        self._whole: Block | None = None
-        self._real: Tensor | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> PackedLayout:
-        """As the sequences of a batch lie."""
-        return cls(batch.cu_seqlens, batch.max_length, batch.on_host.cu_seqlens)
+        """As the sequences of a batch lie; one for all that read it."""
+        if "layout" not in batch.memo:
+            batch.memo["layout"] = cls(batch.cu_seqlens, batch.max_length, batch.on_host.cu_seqlens, batch.grid)
+        return batch.memo["layout"]
 
     @property
     def pads(self) -> bool:
@@ -117,29 +125,20 @@ class PackedLayout:
         return self._on_host.diff().tolist()
 
     @property
+    def grid(self) -> Mapping[str, Tensor]:
+        """What `lay_out` gives, on the device: with the batch, or copied there now."""
+        if self._grid is None:
+            with torch.inference_mode(False):  # kept for all that read this batch
+                arrays = {name: torch.from_numpy(x) for name, x in lay_out(self.lengths).items()}
+                self._grid = Parcel({"": arrays}, pinned=self.cu_seqlens.is_cuda).to(self.cu_seqlens.device)[""]
+        return self._grid
+
+    @property
     def blocks(self) -> list[Block]:
         """Neighbouring sequences that one product serves: on CPU the runs of one length."""
         if self._blocks is None:
-            self._blocks, first = [], 0
-            for lengths in divide(self.lengths, padded=self.pads):
-                self._blocks.append(self._block(first, lengths))
-                first += len(lengths)
+            self._blocks = build_blocks(self.lengths, self.grid if self.pads else None)
         return self._blocks
-
-    @property
-    def whole(self) -> Block:
-        """All sequences as one block, whatever their lengths."""
-        if self._whole is None:
-            self._whole = self.blocks[0] if len(self.blocks) == 1 else self._block(0, self.lengths)
-        return self._whole
-
-    def _block(self, first: int, lengths: Sequence[int]) -> Block:
-        """first: number of its first sequence."""
-        if len(set(lengths)) <= 1:
-            return Block(lengths)
-        bounds = self.cu_seqlens[first : first + len(lengths) + 1]
-        bounds = bounds - bounds[0] if first else bounds
-        return Block(lengths, Padding.of(bounds, max(lengths), sum(lengths)))
 
     def attend(
         self,
@@ -180,15 +179,11 @@ class PackedLayout:
         return _join_contexts(contexts), maps
 
     def attend_first(self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float) -> Tensor:
-        if self.pads:
-            k, v = (self.whole.spread(x) for x in (k, v))
-            seen = self._seen()
-            return F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=seen, dropout_p=dropout).squeeze(2)
         contexts, counts = [], [len(block.lengths) for block in self.blocks]
         with torch.autocast("cpu", enabled=False):
-            for (_, k_run, v_run), q_run in zip(spread(self.blocks, k, v), q.split(counts), strict=True):
-                contexts.append(attention(q_run[:, :, None], k_run, v_run, dropout).squeeze(2))
-        return torch.cat(contexts)
+            for (block, k_block, v_block), first in zip(spread(self.blocks, k, v), q.split(counts), strict=True):
+                contexts.append(attention(first[:, :, None], k_block, v_block, dropout, block.seen).squeeze(2))
+        return _join_contexts(contexts)
 
     def first(self, x: Tensor) -> Tensor:
         return x[self.cu_seqlens[:-1]]
@@ -201,11 +196,10 @@ class PackedLayout:
             return self.first(x)
         if pooling == "last":
             return x.index_select(0, self.cu_seqlens[1:] - 1)
-        lengths = self.cu_seqlens.diff()
-        rows = torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths, output_size=x.shape[0])
+        lengths, rows = self.cu_seqlens.diff(), self._rows(x)
         if pooling == "max":
             lowest = x.new_full((len(lengths), x.shape[1]), -torch.inf)
-            return lowest.scatter_reduce(0, rows[:, None].expand_as(x), x, "amax")
+            return lowest.scatter_reduce(0, rows.long()[:, None].expand_as(x), x, "amax")
         if pooling == "weighted_mean":
             places = torch.arange(1, x.shape[0] + 1, device=x.device) - self.cu_seqlens[:-1].index_select(0, rows)
             x, lengths = x * places[:, None].to(x.dtype), lengths * (lengths + 1) // 2
@@ -213,6 +207,13 @@ class PackedLayout:
         if not self._on_host.diff().all():  # a static model may read nothing of a text
             lengths = lengths.clamp(min=1)
         return sums / lengths[:, None]
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """(T,) the sequence of each token."""
+        if self.pads:
+            return self.grid["rows"]
+        lengths = self.cu_seqlens.diff()
+        return torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths, output_size=x.shape[0])
 
     def _attend_runs(
         self, q: Tensor, k: Tensor, v: Tensor, dropout: float, pattern: AttentionPattern, scores: ScoreBias | None
@@ -231,9 +232,7 @@ class PackedLayout:
     def _attend_varlen(self, q: Tensor, k: Tensor, v: Tensor, pattern: AttentionPattern) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
-        if self._bounds is None:
-            self._bounds = self.cu_seqlens.to(torch.int32)
-        bounds = self._bounds
+        bounds = self.grid["bounds"]
         window: dict[str, Any] = {}
         if pattern.window is not None:
             window["window_size"] = (pattern.window, pattern.window)
@@ -250,22 +249,17 @@ class PackedLayout:
         pattern: AttentionPattern,
         scores: ScoreBias | None = None,
     ) -> Tensor:
-        whole, seen = self.whole, self._seen()
-        q, k, v = (whole.spread(x) for x in (q, k, v))
-        if pattern.is_full(self.max_length):
-            context = F.scaled_dot_product_attention(q, k, v, attn_mask=_join(seen, scores, q, k), dropout_p=dropout)
-        else:
-            real = None if seen is None else seen[:, 0, 0]
-            context = attend_in_windows(q, k, v, pattern, dropout, real)
-        return whole.join(context)
-
-    def _seen(self) -> Tensor | None:
-        """(B, 1, 1, L) bool, false on padding of the whole."""
-        if self.whole.padding is None:
-            return None
-        if self._real is None:
-            self._real = ~self.whole.padding.is_padding
-        return self._real[:, None, None]
+        contexts = []
+        for block, q_block, k_block, v_block in spread(self.blocks, q, k, v):
+            if pattern.is_full(block.length):
+                bias = None if scores is None else scores.bias(q_block, k_block, self.max_length)
+                seen = _join(block.seen, bias)
+                context = F.scaled_dot_product_attention(q_block, k_block, v_block, attn_mask=seen, dropout_p=dropout)
+            else:
+                real = None if block.seen is None else block.seen[:, 0, 0]
+                context = attend_in_windows(q_block, k_block, v_block, pattern, dropout, real)
+            contexts.append(block.join(context))
+        return _join_contexts(contexts)
 
 
 class PaddedLayout:
@@ -285,7 +279,8 @@ class PaddedLayout:
         scores: ScoreBias | None = None,
     ) -> Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        seen = _join(_build_visible(self.mask, q.shape[2], pattern, q.device), scores, q, k)
+        bias = None if scores is None else scores.bias(q, k, q.shape[2])
+        seen = _join(_build_visible(self.mask, q.shape[2], pattern, q.device), bias)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout).transpose(1, 2)
 
     def attend_explicitly(
@@ -356,11 +351,10 @@ def _build_hidden(block: Block, pattern: AttentionPattern, device: torch.device)
     return None if visible is None else ~visible
 
 
-def _join(visible: Tensor | None, scores: ScoreBias | None, q: Tensor, k: Tensor) -> Tensor | None:
+def _join(visible: Tensor | None, bias: Tensor | None) -> Tensor | None:
     """What SDPA takes as a mask: bool, or the bias of the scores with -inf where a token is not seen."""
-    if scores is None:
+    if bias is None:
         return visible
-    bias = scores.bias(q, k, q.shape[2])
     return bias if visible is None else bias.masked_fill(~visible, float("-inf"))
 
 

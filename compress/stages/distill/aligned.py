@@ -73,5 +73,5 @@ def on_spans(output: EncoderOutput, numbers: Tensor, count: int) -> EncoderOutpu
     for name in LAYERED:
         layers = getattr(output, name)
         if layers is not None:
-            changes[name] = tuple(mean(layer) for layer in layers)
+            changes[name] = tuple(mean(layer) if layer.numel() else layer for layer in layers)  # empty: nobody reads it
     return dataclasses.replace(output, **changes)
