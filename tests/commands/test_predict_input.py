@@ -156,7 +156,7 @@ class Predictor:
 def test_answers_are_lines_or_json_in_the_order_of_the_texts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(predict, "Predictor", Predictor)
+    monkeypatch.setattr(predict, "open_predictor", Predictor)
     monkeypatch.setattr(predict, "resolve", Path)
     monkeypatch.setattr(predict, "AT_ONCE", 2)
     predict_texts("m", ("a", "b", "c"), (), None, RunOptions(quiet=True))

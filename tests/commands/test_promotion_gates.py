@@ -107,7 +107,7 @@ def test_the_metric_of_old_figures_is_that_of_their_one_difference(
 def test_the_best_of_those_that_meet_the_gates(monkeypatch: pytest.MonkeyPatch) -> None:
     megabytes = {"good": 5.0, "equal": 4.0, "over": 1.0}
     inspect: Any = lambda folder: type("Info", (), {"disk_mb": megabytes[folder.name]})  # noqa: E731
-    monkeypatch.setattr(promote.modelfolder, "inspect", inspect)
+    monkeypatch.setattr(promote, "inspect", inspect)
     good, equal = judged("good", -0.1, accuracy=0.91), judged("equal", -0.1, accuracy=0.91)
     over = judged("over", 0.1, accuracy=0.99)
     assert _choose_best([judged("worse", -0.5, accuracy=0.9), over], Gates()).name == "worse"

@@ -110,7 +110,7 @@ class Predictor:
 def test_predict_answers_a_line_while_the_pipe_stays_open(
     json: bool, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predict, "Predictor", Predictor)
+    monkeypatch.setattr(predict, "open_predictor", Predictor)
     monkeypatch.setattr(predict, "resolve", Path)
     out_read, out_write = os.pipe()
     with pipe() as (stdin, write), os.fdopen(out_write, "w") as stdout, os.fdopen(out_read, "rb", 0) as answers:
