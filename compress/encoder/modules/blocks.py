@@ -79,7 +79,8 @@ class Block:
     def join(self, x: Tensor, *, heads_first: bool = False) -> Tensor:
         """(n, H, L, K) → (t, H, K), its padding dropped.  heads_first: how x lies in memory."""
         if self.padding is None:
-            return x.transpose(1, 2).reshape(-1, x.shape[1], x.shape[3])  # without a copy for what SDPA returns on CPU
+            n, heads, length, width = x.shape  # of a teacher's kept maps there are no values: their width is 0
+            return x.transpose(1, 2).reshape(n * length, heads, width)  # without a copy for what SDPA returns on CPU
         if not heads_first:
             return x.transpose(1, 2).flatten(0, 1).index_select(0, self.padding.places)
         return x.transpose(0, 1).flatten(1, 2).index_select(1, self.padding.places).transpose(0, 1)
