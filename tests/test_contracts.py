@@ -243,7 +243,7 @@ def test_the_flags_of_a_command_mean_something_to_it() -> None:
         flags = {flag for p in command.params if isinstance(p, click.Option) for flag in p.opts}
         assert ("--resume" in flags) == (name in stages), name
         assert ("--output" in flags) == (
-            name in {*stages, "extend", "analyze", "evaluate", "calibrate", "convert", "export"}
+            name in {*stages, "cascade", "extend", "analyze", "evaluate", "calibrate", "convert", "export"}
         ), name
         told = {"ui", "runs list", "runs export", "evaluate", "analyze", "compare", "promote"}
         assert ("--experiment" in flags) <= (name in stages | told), name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ def tensors(value: object) -> list[torch.Tensor]:
     """Every tensor in an output, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
-    if isinstance(value, tuple | list):
+    if isinstance(value, Sequence):  # of maps, too
         return [t for item in value for t in tensors(item)]
     if isinstance(value, EncoderOutput):
         found = [

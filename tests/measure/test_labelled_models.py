@@ -12,6 +12,7 @@ from compress.contracts import Override, RunOptions
 from compress.errors import UserError
 from compress.measure import labelled
 from compress.measure.labelled import measure_models, open_labelled
+from compress.predict import real_texts
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_texts_of_the_data_are_timed_unless_a_length_is_given(
     subjects(measured, "a", split="validation")
     rows, how = measured["cost"].texts
     assert (rows, measured["cost"].length) == ("rows of validation", None)
-    assert how == {"data": "x/validation", "digest": "abc", "max_length": 24}
+    assert how == {"data": "x/validation", "digest": "abc", "max_length": 24, "calls": real_texts.TIMED}
     config = SimpleNamespace(max_positions=64)
     monkeypatch.setattr(labelled.modelfolder, "inspect", lambda _: SimpleNamespace(config=config))
     subjects(measured, "a", length=64)

@@ -159,7 +159,7 @@ def a_pass_over_many_batches_waits_once(record: device.Record) -> None:
     ready = prepare(model, "bf16")
     reference = ReferenceAnswers(ready, batches)
     predictor = Predictor.__new__(Predictor)
-    predictor.__dict__.update(device="cuda", run=ready, _order=None)
+    predictor.__dict__.update(device="cuda", runtime="torch", run=ready, _order=None)
     with mock.patch.object(stage, "VALIDATION_TOKENS", 40):
         validate = stage.task_validation(data, table, context)
     module: Any = SimpleNamespace(student=model)
