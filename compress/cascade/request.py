@@ -46,8 +46,7 @@ class CascadeRequest:
             raise UserError(
                 f"{self.max_drop:g} points is not possible", where="--max-drop", do="give 0 to 100, such as 0.5"
             )
-        if len(self.models) < 2:
-            raise UserError("a cascade needs at least two models", where="MODELS", do="add a smaller or a larger one")
+        require_several(list(self.models))
         self._check_models()
         require_own_rows(self.table)
 
@@ -89,6 +88,12 @@ def require_own_rows(table: Table) -> None:
             "the validation rows are the test rows", where="--data",
             why="what is chosen on rows cannot be certified on them", do="add a validation split of other rows",
         )  # fmt: skip
+
+
+def require_several(models: Sequence[str]) -> None:
+    """Raise UserError for one model, or none."""
+    if len(models) < 2:
+        raise UserError("a cascade needs at least two models", where="MODELS", do="add a smaller or a larger one")
 
 
 def _require_same_labels(first: tuple[str, Sequence[str]], second: tuple[str, Sequence[str]], where: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from compress.cascade.certificate import EXCEEDED
 from compress.cascade.join import join_models
-from compress.cascade.request import CascadeRequest
+from compress.cascade.request import CascadeRequest, require_several
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
@@ -29,6 +29,7 @@ def cascade(models: Sequence[str], max_drop: float, options: RunOptions) -> None
     Raises UserError for models that do not make one, and (refused) where the loss on the test rows came out above the
     bound; the folder is there then.
     """
+    require_several(models)
     output = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
     repository = HubRepository.requested(options)
