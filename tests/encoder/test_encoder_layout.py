@@ -40,11 +40,13 @@ def test_runs_of_one_length_are_blocks() -> None:
     assert [block.lengths for block in packed().blocks] == [[3, 3], [70], [1], [50, 50], [12]]
 
 
-@pytest.mark.parametrize("way", ["attend", "attend_explicitly", "_attend_padded"])
+@pytest.mark.parametrize("way", ["attend", "attend_explicitly", "padded"])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
 )
-def test_ways_of_attention_agree(way: str, dtype: torch.dtype, tolerance: float) -> None:
+def test_ways_of_attention_agree(
+    way: str, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exact, ours = projections(torch.float64), projections(dtype)
     expected = reference(*exact)
     q, k, v = ours
@@ -53,7 +55,10 @@ def test_ways_of_attention_agree(way: str, dtype: torch.dtype, tolerance: float)
     elif way == "attend_explicitly":
         got, _ = packed().attend_explicitly(*ours, dropout=0.0)
     else:  # what a GPU takes where the variable-length kernel does not apply
-        got = packed()._attend_padded(q, k, v, 0.0, FULL)
+        monkeypatch.setattr(PackedLayout, "pads", True)
+        layout = packed()
+        assert any(block.padding for block in layout.blocks)
+        got = layout._attend_blocks(q, k, v, 0.0, FULL, None)
     assert got.shape == expected.shape
     assert got.dtype == dtype
     torch.testing.assert_close(got.double(), expected, rtol=tolerance, atol=tolerance)

@@ -52,7 +52,7 @@ def ways(parts: list[Tensor], lengths: list[int], pattern: AttentionPattern) -> 
     return {
         "packed": layout.attend(*parts, dropout=0.0, pattern=pattern),
         "packed, with maps": layout.attend_explicitly(*parts, dropout=0.0, pattern=pattern)[0],
-        "as on GPU": padding._attend_padded(q, k, v, 0.0, pattern),
+        "as on GPU": padding._attend_blocks(q, k, v, 0.0, pattern, None),
         "as on GPU, with maps": padding.attend_explicitly(*parts, dropout=0.0, pattern=pattern)[0],
         "padded": PaddedLayout(mask).attend(*wide, dropout=0.0, pattern=pattern)[mask],
         "padded, with maps": PaddedLayout(mask).attend_explicitly(*wide, dropout=0.0, pattern=pattern)[0][mask],

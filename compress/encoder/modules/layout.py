@@ -150,12 +150,10 @@ class PackedLayout:
         pattern: AttentionPattern = FULL,
         scores: ScoreBias | None = None,
     ) -> Tensor:
-        if not self.pads:
-            return self._attend_runs(q, k, v, dropout, pattern, scores)
         narrow = q.dtype in (torch.bfloat16, torch.float16)
-        if scores is None and dropout == 0 and narrow and q.shape[-1] % 8 == 0 and _varlen(pattern):
+        if self.pads and scores is None and dropout == 0 and narrow and q.shape[-1] % 8 == 0 and _varlen(pattern):
             return self._attend_varlen(q, k, v, pattern)
-        return self._attend_padded(q, k, v, dropout, pattern, scores)
+        return self._attend_blocks(q, k, v, dropout, pattern, scores)
 
     def attend_explicitly(
         self,
@@ -215,17 +213,18 @@ class PackedLayout:
         lengths = self.cu_seqlens.diff()
         return torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths, output_size=x.shape[0])
 
-    def _attend_runs(
+    def _attend_blocks(
         self, q: Tensor, k: Tensor, v: Tensor, dropout: float, pattern: AttentionPattern, scores: ScoreBias | None
     ) -> Tensor:
         contexts = []
         with torch.autocast("cpu", enabled=False):  # the precision of each product is chosen for it
-            for block, q_run, k_run, v_run in spread(self.blocks, q, k, v):
+            for block, q_block, k_block, v_block in spread(self.blocks, q, k, v):
                 if pattern.is_full(block.length):
-                    bias = None if scores is None else scores.bias(q_run, k_run, self.max_length)
-                    context = attention(q_run, k_run, v_run, dropout, bias)
+                    bias = None if scores is None else scores.bias(q_block, k_block, self.max_length)
+                    context = attention(q_block, k_block, v_block, dropout, _join(block.seen, bias))
                 else:
-                    context = attend_in_windows(q_run, k_run, v_run, pattern, dropout)
+                    real = None if block.seen is None else block.seen[:, 0, 0]
+                    context = attend_in_windows(q_block, k_block, v_block, pattern, dropout, real)
                 contexts.append(block.join(context))
         return _join_contexts(contexts)
 
@@ -239,27 +238,6 @@ class PackedLayout:
         context = varlen_attn(q, k, v, bounds, bounds, self.max_length, self.max_length, **window)
         assert isinstance(context, Tensor)
         return context
-
-    def _attend_padded(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        dropout: float,
-        pattern: AttentionPattern,
-        scores: ScoreBias | None = None,
-    ) -> Tensor:
-        contexts = []
-        for block, q_block, k_block, v_block in spread(self.blocks, q, k, v):
-            if pattern.is_full(block.length):
-                bias = None if scores is None else scores.bias(q_block, k_block, self.max_length)
-                seen = _join(block.seen, bias)
-                context = F.scaled_dot_product_attention(q_block, k_block, v_block, attn_mask=seen, dropout_p=dropout)
-            else:
-                real = None if block.seen is None else block.seen[:, 0, 0]
-                context = attend_in_windows(q_block, k_block, v_block, pattern, dropout, real)
-            contexts.append(block.join(context))
-        return _join_contexts(contexts)
 
 
 class PaddedLayout:
