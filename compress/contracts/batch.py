@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+QUERIES = "queries"
+"""In `Batch.extra` of a task that ranks: the query of each row."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -89,17 +92,19 @@ class Batch:
         """The same batch on `device` (itself when it is already there); to an accelerator by one copy."""
         import torch as _torch
 
-        parcel = self.stage(device).parcel
-        if parcel is not None and _torch.device(device).type != "cpu":
-            moved, host = parcel.to(device), self
-        else:
-            fields = {name: x.to(device, non_blocking=True) for name, x in _tensors_of(vars(self)).items()}
-            moved, host = {"fields": fields, "extra": {}, "grid": self.grid}, self.on_host
-        if _torch.device(device).type == "cpu":
-            moved["grid"], host = None, None
-        there = moved["extra"]
-        extra = {name: there[name] if name in there else _move(x, device) for name, x in self.extra.items()}
-        return dataclasses.replace(self, **moved["fields"], extra=extra, grid=moved["grid"], host=host, parcel=None)
+        away = _torch.device(device).type != "cpu"
+        if away and (parcel := self.stage(device).parcel) is not None:
+            return self._unpacked(parcel.to(device), device)
+        fields = {name: x.to(device, non_blocking=True) for name, x in _tensors_of(vars(self)).items()}
+        extra = {name: _move(x, device) for name, x in self.extra.items()}
+        host, grid = (self.on_host, self.grid) if away else (None, None)
+        return dataclasses.replace(self, **fields, extra=extra, host=host, grid=grid, parcel=None)
+
+    def _unpacked(self, there: Mapping[str, Mapping[str, Any]], device: torch.device | str) -> Batch:
+        """The batch on the device. there: what the parcel brought."""
+        extra = {name: there["extra"].get(name, x) for name, x in self.extra.items()}
+        moved = {name: _move(x, device) for name, x in extra.items()}
+        return dataclasses.replace(self, **there["fields"], extra=moved, host=self, grid=there["grid"], parcel=None)
 
     def without_special(self) -> Batch:
         """The batch without its special tokens; a text that has no others has none. Itself where they are not known."""
