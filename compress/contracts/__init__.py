@@ -1,6 +1,7 @@
 """The types that travel between the rooms, by noun: recipes, batches, parts, results. No logic; imports no torch."""
 
 from compress.contracts.batch import (
+    QUERIES,
     SPECIAL_TOKENS,
     Batch,
     BatchSource,
@@ -64,6 +65,7 @@ from compress.contracts.results import (
 )
 
 __all__ = [
+    "QUERIES",
     "Batch",
     "BatchSource",
     "ChainOptions",

@@ -142,6 +142,11 @@ class Task(ABC):
     names: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = '"some text"'
 
+    @property
+    def ranks(self) -> bool:
+        """Whether its models order the documents of a query."""
+        return self.head == ("classification", "ranking")
+
     def configure(self, settings: Mapping[str, Any]) -> Task:
         """This kind with these settings, or with another `metric`. Raises UserError for one that it does not have."""
         own = {name: value for name, value in settings.items() if name != METRIC}

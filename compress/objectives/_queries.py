@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compress.contracts import Batch
+from compress.contracts import QUERIES, Batch
 from compress.errors import UserError
 
 
 def number_queries(batch: Batch, kind: str) -> tuple[Tensor, Tensor]:
     """((B,) number of each row's query, from 0; (Q,) documents of each). Raises UserError for data of other tasks."""
-    queries = batch.on_host.extra.get("queries")
+    queries = batch.on_host.extra.get(QUERIES)
     if queries is None:
         raise UserError(
             "the data has no queries with documents", where=f"objective {kind}", do="use data and models for reranking"

@@ -11,16 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from compress.contracts import Batch
+from compress.contracts import QUERIES, Batch
 from compress.data.batches.ragged import content, gather
 from compress.data.tables.table import UNLABELLED, Rows
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.errors import UserError
 from compress.storage.spill import FAULT, Spool, concatenate, note_read, pieces
-
-QUERIES = "queries"
-"""Of a batch of a task that ranks: the query of each row (`Batch.extra`)."""
-
 
 TEXTS = "texts"
 """Of a batch whose rows another tokenizer may have to read: their `TextSource` (`Batch.extra`)."""

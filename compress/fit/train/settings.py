@@ -20,7 +20,7 @@ def outputs_of(task: Task) -> Outputs:
     """The kind of outputs of the models of a task."""
     if task.label_free:
         return "vectors"
-    return "rankings" if task.head == ("classification", "ranking") else "answers"
+    return "rankings" if task.ranks else "answers"
 
 
 @dataclass(frozen=True)

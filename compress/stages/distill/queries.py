@@ -14,14 +14,13 @@ from compress.stages.distill.spec import Spec
 def check_ranking(objectives: Mapping[str, tuple[float, nn.Module]], spec: Spec, task: Task) -> None:
     """Raise UserError for objectives that compare the documents of a query where the task has none, and for options
     that a distillation of rerankers does not have."""
-    ranks = task.head == ("classification", "ranking")
     for name, (_, objective) in objectives.items():
-        if getattr(objective, "by_query", False) and not ranks:
+        if getattr(objective, "by_query", False) and not task.ranks:
             raise UserError(
                 f"objective {name} compares the documents of a query, and the task is {task.kind}", where="objectives",
                 do="use soft_targets and hard_labels, as in recipe distilbert-task",
             )  # fmt: skip
-    if not ranks:
+    if not task.ranks:
         return
     for name, asked in {"augmentation": spec.augmentation, "row_filter": spec.row_filter}.items():
         if asked:

@@ -40,9 +40,9 @@ def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Sp
                 where="objectives",
                 do=f"use {_OWN}, as in recipe embed-distil; to only cut a model, add --no-recover",
             )  # fmt: skip
-        ranks = task.head == ("classification", "ranking")
-        own, recipe = ("margin_mse and listwise_kl", "rerank-distil") if ranks else (_ANSWERS, "distilbert-task")
-        what = "is a reranker" if ranks else "answers a task"
+        own, recipe, what = _ANSWERS, "distilbert-task", "answers a task"
+        if task.ranks:
+            own, recipe, what = "margin_mse and listwise_kl", "rerank-distil", "is a reranker"
         raise UserError(
             f"objective {name} compares sentence embeddings, and the model {what}", where="objectives",
             do=f"use {own}, as in recipe {recipe}",
