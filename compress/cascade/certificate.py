@@ -20,6 +20,7 @@ from compress.modelfolder.cascade import Stage
 from compress.onnx.runtimes import versions
 from compress.predict.cascade import CascadePredictor
 from compress.predict.real_texts import choose_calls, sample_texts
+from compress.report.certified import format_ends, read_ends
 from evaluation.cascade import CascadeChoice
 from evaluation.cost.device import describe
 
@@ -30,7 +31,6 @@ THROUGHPUT = 64
 """Rows that throughput is measured on: it is not what a cascade is for."""
 LATENCIES = {"mean": "speed/latency_mean_ms", "p50": "speed/latency_p50_ms", "p95": "speed/latency_p95_ms",
              "tokenization": "speed/tokenization_ms"}  # fmt: skip
-ENDS = {"value": "", "low": "_low", "high": "_high"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def issue(
     """The content of the certificate."""
     ours, theirs = found.cascade.measurement, found.parent.measurement
     metric, values = found.cascade.metric, {k: x for k, x in ours.values.items() if math.isfinite(x)}
-    difference = {key: values.get(f"vs_teacher/{metric}_difference{end}") for key, end in ENDS.items()}
+    difference = read_ends(values, f"vs_teacher/{metric}_difference")
     rows = sum(found.answered)
     drop = None if difference["value"] is None else -100 * difference["value"]
     return {
@@ -96,7 +96,7 @@ def issue(
         "latency": {key: values.get(name) for key, name in LATENCIES.items()}
         | {"quiet": ours.context["contaminated"] == theirs.context["contaminated"] == "no"},
         "speedup": values.get("vs_teacher/speedup"),
-        "quality": {"metric": metric, **{key: values.get(f"quality/{metric}{end}") for key, end in ENDS.items()}},
+        "quality": {"metric": metric, **read_ends(values, f"quality/{metric}")},
         "difference": {**difference, "p_value": values.get("vs_teacher/p_value")},
         "rows": rows,
         "dataset": ours.context["dataset"],
@@ -115,11 +115,12 @@ def issue(
 def sentences(found: Mapping[str, Any]) -> list[str]:
     """What it says, for people."""
     metric, drop = found["quality"]["metric"], found["bounds"]["max_drop"]
-    lines = [f"{found['status']}: at most {drop:g} points of {metric} lost on test rows"]
-    if found["status"] == EXCEEDED:
-        lines = [f"{found['status']}: more than {drop:g} points of {metric} lost on test rows"]
+    limit = "more than" if found["status"] == EXCEEDED else "at most"
+    lines = [f"{found['status']}: {limit} {drop:g} points of {metric} lost on test rows"]
     lines += [_describe_latency(found), _describe_shares(found["stages"])]
-    lines.append(f"{metric} {_interval(found['quality'])} % on {format_count(found['rows'])} of {found['dataset']}")
+    lines.append(
+        f"{metric} {format_ends(found['quality'], 100)} % on {format_count(found['rows'])} of {found['dataset']}"
+    )
     lines.append(f"size {found['size_mb']:.2f} MB, all models together")
     return [*lines, describe_guarantee(found)]
 
@@ -138,9 +139,9 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
     if found["status"] == EXCEEDED:
         proof = f"the bound of {bound:g} points is not met"
     return (
-        f"against the parent {_interval(difference, '+')} points (paired 95 % interval): on texts like these at most "
-        f"{most:.2f} points are lost, {proof}. It holds because models, temperatures and thresholds were chosen on "
-        f"{format_count(chosen['rows'], chosen['split'] + ' row')} before a test row was read"
+        f"against the parent {format_ends(difference, 100, '+')} points (paired 95 % interval): on texts like these at "
+        f"most {most:.2f} points are lost, {proof}. It holds because models, temperatures and thresholds were chosen "
+        f"on {format_count(chosen['rows'], chosen['split'] + ' row')} before a test row was read"
     )
 
 
@@ -167,11 +168,3 @@ def describe_stage(stage: Mapping[str, Any]) -> str:
     """A sentence of the model card."""
     rule = "all others" if stage["threshold"] is None else f"texts with a confidence above {stage['threshold']:.4f}"
     return f"{stage['name']} ({stage['folder']}): {rule}, {100 * stage['share']:.1f} % of the test rows"
-
-
-def _interval(row: Mapping[str, Any], sign: str = "") -> str:
-    value, low, high = (row[key] for key in ENDS)
-    if value is None:
-        return "undefined"
-    shown = [f"{100 * x:{sign}.2f}" for x in (value, low, high) if x is not None]
-    return shown[0] if len(shown) < 3 else f"{shown[0]} [{shown[1]}, {shown[2]}]"

@@ -17,6 +17,7 @@ from compress.errors import UserError
 from compress.measure.calibration import FEWEST_ROWS
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import Runtime
+from compress.predict.cascade import refuse_chunks
 from compress.stages.shared.stage import check_same_task, head_of
 
 HEAD = ("classification", "single_label")
@@ -59,9 +60,7 @@ class CascadeRequest:
                 raise UserError("the model has no task head", where=str(folder), do="fine-tune it: compress finetune")
             require_one_label(info.heads["task"], str(folder))
             if "chunk" in (info.meta.task_settings.get("long_text"), self.settings.get("long_text")):
-                raise UserError(
-                    "a cascade does not read long texts in chunks", where=str(folder), do="set --long-text cut"
-                )
+                refuse_chunks(folder)
             same = seen.setdefault(modelfolder.fingerprint(folder), name)
             if same != name:
                 raise UserError(f"{same} and {name} are the same model", where=str(folder), do="remove one of them")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from compress.compare.rows import SIZE, Row, of_run, unique
 from compress.contracts import FAKE
 from compress.errors import UserError
-from compress.modelfolder.meta import CASCADE
+from compress.modelfolder.meta import is_cascade
 from compress.modelfolder.resolve import is_address
 from compress.tracking.reading import ListedRun, Reader, StoredRun, find_listed_run, in_experiment, local_artifacts
 from evaluation.quality.pairing import ResampledMetric
@@ -35,7 +35,7 @@ class ComparedRows:
 def is_model(name: str) -> bool:
     """Whether a name means a model that is to be measured: an address of one, or a folder that holds one."""
     folder = Path(name).expanduser()
-    return is_address(name) or any((folder / file).is_file() for file in ("config.json", CASCADE))
+    return is_address(name) or is_cascade(folder) or (folder / "config.json").is_file()
 
 
 def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tuple[list[Row], list[str]]:

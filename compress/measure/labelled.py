@@ -13,7 +13,8 @@ from compress.data.tables.table import Table
 from compress.errors import UserError
 from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.cascade import inspect, is_cascade
+from compress.modelfolder.cascade import inspect
+from compress.modelfolder.meta import is_cascade
 from compress.modelfolder.resolve import label_models, resolve
 from compress.onnx.model_file import RECORD
 from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_requested_runtime

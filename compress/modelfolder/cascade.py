@@ -20,7 +20,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import meta as metas
 from compress.modelfolder.card import Facts, render
 from compress.modelfolder.folder import FolderInfo, FolderMeta
-from compress.modelfolder.meta import CASCADE
+from compress.modelfolder.meta import CASCADE, is_cascade
 from compress.modelfolder.save import README
 from compress.modelfolder.weights import PICKLES
 from compress.storage import atomic, safe
@@ -63,11 +63,6 @@ class Cascade:
     def folders(self) -> list[Path]:
         """Of each model."""
         return [self.folder / stage.folder for stage in self.stages]
-
-
-def is_cascade(path: Path | str) -> bool:
-    """Whether a folder holds a cascade; `read` says whether it is sound."""
-    return (Path(path) / CASCADE).is_file()
 
 
 def read(path: Path | str) -> Cascade:

@@ -179,7 +179,7 @@ def is_model_folder(path: Path | str) -> bool:
     """Whether this looks like a model folder: a config and safetensors weights, or a cascade of such folders.
     `inspect` and `cascade.read` say whether it is sound."""
     folder = Path(path)
-    if (folder / meta.CASCADE).is_file():
+    if meta.is_cascade(folder):
         return True
     files = (weights.SINGLE, weights.INDEX, private.WEIGHTS)
     return (folder / CONFIG).is_file() and any((folder / name).is_file() for name in files)
@@ -190,7 +190,7 @@ def fingerprint(path: Path | str) -> str:
     README.md, so that measuring a model does not make it another one; of a cascade over its models and thresholds.
     Raises UserError when there are no weights."""
     folder = Path(path)
-    if (folder / meta.CASCADE).is_file():
+    if meta.is_cascade(folder):
         told = [file_digest(folder / meta.CASCADE), *(fingerprint(stage) for stage in sorted(folder.glob("stage-*")))]
         return hashlib.sha256("\n".join(told).encode()).hexdigest()
     if not (folder / CONFIG).is_file():

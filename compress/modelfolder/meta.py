@@ -24,6 +24,11 @@ FORMAT_VERSION, PRIVATE_VERSION = 1, 2
 MAX_BYTES = 64 * 2**20
 
 
+def is_cascade(folder: Path | str) -> bool:
+    """Whether a folder holds a cascade; `modelfolder.cascade.read` says whether it is sound."""
+    return (Path(folder) / CASCADE).is_file()
+
+
 class _Note(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

@@ -134,7 +134,7 @@ def _check_place(path: Path) -> None:
         near = nearest(path.name, _list_folders(path.parent))
         do = f"did you mean '{path.parent / near}'?" if near else None
         raise UserError("no such model folder", where=str(path), why=f"looked in {Path.cwd()}", do=do)
-    if (path / meta.CASCADE).is_file():
+    if meta.is_cascade(path):
         raise UserError(
             "this is a cascade of several models, which this command does not support", where=str(path),
             do=f"use one of its models, such as {path / 'stage-1'}",

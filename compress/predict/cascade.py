@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder import cascade as cascades
+from compress.modelfolder.meta import is_cascade
 from compress.onnx.model_file import find_file_runtime
 from compress.onnx.runtimes import Runtime
 from compress.predict.predictor import Predictor
@@ -30,12 +31,17 @@ from compress.training.precision import Precision
 
 def open_predictor(folder: Path, **how: Any) -> Predictor:
     """What answers with a model folder of either kind. how: as of `Predictor`."""
-    return CascadePredictor(folder, **how) if cascades.is_cascade(folder) else Predictor(folder, **how)
+    return CascadePredictor(folder, **how) if is_cascade(folder) else Predictor(folder, **how)
 
 
 def choose_stage_runtime(folder: Path, device: str) -> Runtime | None:
     """What computes a model of a cascade: the runtime of its exported file if it has one; None: as of `Predictor`."""
     return find_file_runtime(folder) if device == "cpu" else None
+
+
+def refuse_chunks(folder: Path) -> NoReturn:
+    """Raise UserError for a model whose long texts are read in chunks."""
+    raise UserError("a cascade does not read long texts in chunks", where=str(folder), do="set --long-text cut")
 
 
 class CascadePredictor(Predictor):
@@ -67,9 +73,7 @@ class CascadePredictor(Predictor):
         self._settings = {**self.meta.task_settings, **(settings or {})}
         self.task = self.task_for(paired=False)
         if isinstance(self.task, classification.Task) and self.task.chunked:
-            raise UserError(
-                "a cascade does not read long texts in chunks", where=str(self.folder), do="set --long-text cut"
-            )
+            refuse_chunks(self.folder)
         self.max_length = min(model.max_length for model in self.models)
         shared = [m.tokenizer.fingerprint == first.tokenizer.fingerprint for m in self.models]
         tokenizers = [None if same else m.tokenizer for same, m in zip(shared, self.models, strict=True)]

@@ -21,7 +21,7 @@ from compress.data.tables.table import SLICE, Rows
 from compress.data.task import Task
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
-from compress.modelfolder.cascade import is_cascade
+from compress.modelfolder.meta import is_cascade
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from evaluation.cost.latency import Latency, measure_interleaved
 

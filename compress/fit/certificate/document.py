@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from compress.fit.request.bounds import Bounds
 from compress.measure.models import MeasuredModel
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import private
-from compress.modelfolder.cascade import is_cascade
-from compress.modelfolder.meta import CERTIFICATE
+from compress.modelfolder.meta import CERTIFICATE, is_cascade
 from compress.modelfolder.open import CONFIG, file_digest
 from compress.onnx.model_file import FILE as ONNX
 from compress.onnx.runtimes import package, versions
 from compress.predict.predictor import Predictor
+from compress.report.certified import format_ends, read_ends
 from compress.storage import safe
 from compress.training.precision import serving_precision
 from evaluation.cost.device import describe
@@ -70,9 +70,9 @@ def issue(
     theirs, ours = (m.measurement for m in measured)
     metric = measured[1].metric
     told = {key: x for key, x in ours.values.items() if math.isfinite(x)}  # JSON has no others
-    value = {key: told.get(f"quality/{metric}{end}") for key, end in ENDS.items()}
-    difference = {key: told.get(f"vs_teacher/{metric}_difference{end}") for key, end in ENDS.items()}
-    agreement = {key: told.get(f"vs_teacher/agreement_pct{end}") for key, end in ENDS.items()}
+    value = read_ends(told, f"quality/{metric}")
+    difference = read_ends(told, f"vs_teacher/{metric}_difference")
+    agreement = read_ends(told, "vs_teacher/agreement_pct")
     mb = sum(p.stat().st_size for p in deployed) / 1e6
     drop = None if difference["value"] is None else -100 * difference["value"]
     over = bounds.over(mb, timing.certain, drop)
@@ -126,7 +126,6 @@ def _describe_shape(folder: Path, serving: Serving) -> dict[str, Any]:
     return {**asdict(texts.sample.shape), "tokens": texts.tokens.tolist(), "sequences": texts.sequences.tolist()}
 
 
-ENDS = {"value": "", "low": "_low", "high": "_high"}
 BUSY = (
     "the machine was busy: another process used the processor, timings spread by more than 10 %, or the parent was "
     "slower than before"
@@ -161,12 +160,12 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         f"{_name_shape(latency)} in {found['runtime']}, {found['device']['threads']} threads; "
         f"{found['speedup']:.2f}x the speed of the float parent"
     )
-    lines.append(f"{metric} {_interval(found['quality'], 100)} on {found['rows']:,} rows of {found['dataset']}")
+    lines.append(f"{metric} {format_ends(found['quality'], 100)} on {found['rows']:,} rows of {found['dataset']}")
     if difference["value"] is not None:
         p = "" if difference["p_value"] is None else f", exact sign test p = {difference['p_value']:.2g}"
-        lines.append(f"against the parent {_interval(difference, 100, '+')} points{p}")
+        lines.append(f"against the parent {format_ends(difference, 100, '+')} points{p}")
     if found["agreement_pct"]["value"] is not None:
-        lines.append(f"agreement with the parent: {_interval(found['agreement_pct'], 1)} %")
+        lines.append(f"agreement with the parent: {format_ends(found['agreement_pct'], 1)} %")
     return lines
 
 
@@ -194,11 +193,3 @@ def _again(latency: Mapping[str, Any]) -> str:
     if times == 1 or not latency["quiet"]:
         return ""
     return f", chosen from {times} measurements because the parent was closest to its usual time"
-
-
-def _interval(row: Mapping[str, Any], scale: float, sign: str = "") -> str:
-    value, low, high = (row[key] for key in ENDS)
-    if value is None:
-        return "undefined"
-    form: Callable[[float], str] = lambda x: f"{scale * x:{sign}.2f}"  # noqa: E731
-    return form(value) if low is None or high is None else f"{form(value)} [{form(low)}, {form(high)}]"
