@@ -65,11 +65,8 @@ class Model:
         in torch."""
         import numpy as np
 
-        from compress.modelfolder import folder
-
         given = [texts] if isinstance(texts, str) else list(texts)
-        head = folder.inspect(self.path).heads.get("task")
-        if head is None or head.kind != "embedding" or not given:
+        if not self._embeds or not given:
             return self._embedder(given)
         return np.stack([answer.vector for answer in self._predictor.predict(given)])
 
@@ -192,6 +189,14 @@ class Model:
         from compress.predict.cascade import open_predictor
 
         return open_predictor(self.path, device=self._resolved_device, precision=self._precision, runtime=self._runtime)
+
+    @cached_property
+    def _embeds(self) -> bool:
+        """Whether it is an embedding model, which answers with vectors."""
+        from compress.modelfolder import folder
+
+        head = folder.inspect(self.path).heads.get("task")
+        return head is not None and head.kind == "embedding"
 
     @cached_property
     def _embedder(self) -> Embedder:
