@@ -79,7 +79,6 @@ def command(
 
     from compress.cli.options import resolve_device
     from compress.commands.export import export_folder, export_pyfunc, export_stock
-    from compress.commands.export_web import export_web
     from compress.errors import UserError
 
     resolve_device("cpu", threads)
@@ -101,6 +100,8 @@ def command(
     if kind == "hf":
         export_stock(model, split, options)
     elif kind == "web":
+        from compress.commands.export_web import export_web
+
         export_web(model, split, options)
     else:
         export_pyfunc(model, options)

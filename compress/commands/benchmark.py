@@ -79,8 +79,8 @@ def _on_texts(
     for p in predictors:
         check_same_task(p.head, p.label_names, table.task, str(p.folder))
     data = f"{table.display_name}/{split}"
-    read_so = {"batch": batch, "calls": choose_calls(folders), **read}
-    texts = sample_texts(rows, data=data, digest=table.measured_fingerprint, **read_so)
+    calls = choose_calls(folders)
+    texts = sample_texts(rows, data=data, digest=table.measured_fingerprint, batch=batch, calls=calls, **read)
     if options.runtime == "auto":
         named = zip(predictors, labels, strict=True)
         predictors = [fastest_for_texts(p, label, texts, console) for p, label in named]
