@@ -17,6 +17,7 @@ from compress.run import Run
 from compress.run.teachers import Teachers
 from compress.stages.distill.augmentation import augment_rows, model_folder
 from compress.stages.distill.augmentation_spec import AugmentationSpec
+from compress.stages.shared.stage import StageContext, find_unlabelled_rows
 
 EXAMPLES = 3
 WIDTH = 160  # characters of an example
@@ -41,7 +42,7 @@ def plan_data(
     stage, data = run.selection.stage(place), run.selection.recipe.data
     adds_text = data is not None and data.adds_text
     if "unlabelled" in table.splits and (getattr(stage, "use_unlabelled", False) or adds_text):
-        pool, most = table.split("unlabelled"), None if data is None else data.unlabelled_rows
+        pool, most = _find_text(run, place, table), None if data is None else data.unlabelled_rows
         parts.append(_part("rows without labels", len(pool) if most is None else min(most, len(pool)), pool))
     asked: AugmentationSpec | None = getattr(run.selection.stage(place), "augmentation", None)
     spec = asked or AugmentationSpec(method="mix")
@@ -57,13 +58,22 @@ def plan_data(
     console.document({"data": table.name, "sources": parts})
 
 
+def _find_text(run: Run, place: int, table: Table) -> Rows:
+    """The rows without labels that the stage would train on. Says how many are left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        return find_unlabelled_rows(table, _context(run, place, Path(folder)))
+
+
+def _context(run: Run, place: int, folder: Path) -> StageContext:
+    """What a stage knows before any teacher is there."""
+    return run.contexts.of(run.selection.stage(place), folder, run.contexts.get_start(), Teachers())
+
+
 def _augment(run: Run, place: int, spec: AugmentationSpec, table: Table) -> Rows:
     """Copies of a few rows."""
     with tempfile.TemporaryDirectory() as folder:
         if spec.method == "mix":
-            index = run.selection.stage(place)
-            context = run.contexts.of(index, Path(folder), run.contexts.get_start(), Teachers())
-            return augment_rows(spec, table, context, None)
+            return augment_rows(spec, table, _context(run, place, Path(folder)), None)
         context = run.workplace(place, Path(folder))
         return augment_rows(spec, table, context, model_folder(spec, context.teacher, context.general_teacher))
 

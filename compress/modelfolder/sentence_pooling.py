@@ -198,8 +198,15 @@ def list_modules(file: Path) -> list[Module]:
 
 
 def parse_modules(text: str, where: str) -> list[Module]:
-    """The same of a modules.json that was read."""
-    return [Module(_kind(_string(row, "type")), _plain(row), row) for row in _rows(text, where)]
+    """The same of a modules.json that was read. Raises UserError for two Dense modules in one folder: what is written
+    of one would be the other's."""
+    found = [Module(_kind(_string(row, "type")), _plain(row), row) for row in _rows(text, where)]
+    dense: set[str] = set()
+    for module in found:
+        if module.kind == "Dense" and module.path in dense:
+            raise module.fields.wrong("path", "a folder that no other Dense module has")
+        dense |= {module.path} if module.kind == "Dense" else set()
+    return found
 
 
 def part_files(parts: SentenceParts, hidden: int) -> dict[str, bytes]:

@@ -77,3 +77,13 @@ def test_a_list_that_pools_nothing_or_is_no_list(tmp_path: Path) -> None:
         (tmp_path / MODULES).write_text(text)
         with pytest.raises(UserError, match=message):
             read_parts(tmp_path, HIDDEN)
+
+
+def test_two_dense_modules_in_one_folder_are_refused(tmp_path: Path) -> None:
+    """What is written of one would be the other's."""
+    written(tmp_path, SentenceParts("mean", (Dense(torch.eye(HIDDEN)), Dense(torch.eye(HIDDEN)))))
+    listed = json.loads((tmp_path / MODULES).read_text())
+    listed[3]["path"] = listed[2]["path"]
+    (tmp_path / MODULES).write_text(json.dumps(listed))
+    with pytest.raises(UserError, match=r"modules\.json\[3\].*path.*a folder that no other Dense module has"):
+        read_parts(tmp_path, HIDDEN)
