@@ -22,7 +22,7 @@ from compress.modelfolder.folder import LoadedModel
 from compress.predict.predictor import MAX_TOKENS
 from compress.recipe import load_recipe
 from compress.stages.prune_layers.study import not_finite
-from compress.stages.shared.stage import open_table_of
+from compress.stages.shared.labelled_data import open_table_of
 
 DEPTH = "layer; 0: embeddings"  # what plots have along the bottom
 LONGEST = 128  # tokens of a text that are read

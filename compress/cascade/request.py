@@ -18,7 +18,7 @@ from compress.measure.calibration import FEWEST_ROWS
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import Runtime
 from compress.predict.cascade import refuse_chunks
-from compress.stages.shared.stage import check_same_task, head_of
+from compress.stages.shared.task_head import check_same_task, head_of
 
 HEAD = ("classification", "single_label")
 

@@ -18,7 +18,7 @@ from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import label_models, resolve
 from compress.predict.fastest import get_requested_runtime
 from compress.run.folder import new_output
-from compress.stages.shared.stage import settings_for
+from compress.stages.shared.labelled_data import settings_for
 from compress.storage import atomic, manifest
 
 

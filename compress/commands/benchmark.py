@@ -19,7 +19,8 @@ from compress.predict.cascade import open_predictor
 from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.predict.real_texts import choose_calls, require_no_cascade, sample_texts
-from compress.stages.shared.stage import check_same_task, settings_for
+from compress.stages.shared.labelled_data import settings_for
+from compress.stages.shared.task_head import check_same_task
 from compress.stages.shared.timing import choose_length
 
 

@@ -18,7 +18,7 @@ from compress.modelfolder.resolve import model_name, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.predict.predictor import Predictor
 from compress.run.folder import new_output
-from compress.stages.shared.stage import check_same_task
+from compress.stages.shared.task_head import check_same_task
 from compress.storage import atomic
 from evaluation.quality.calibration import (
     NoTemperatureError,

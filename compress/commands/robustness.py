@@ -25,7 +25,8 @@ from compress.report.plots import line_chart
 from compress.report.rows import (
     description,
 )
-from compress.stages.shared.stage import check_same_task, settings_for
+from compress.stages.shared.labelled_data import settings_for
+from compress.stages.shared.task_head import check_same_task
 from compress.storage import atomic
 from compress.tracking import TrackedRun, open_requested_run
 from evaluation.quality.intervals import Interval

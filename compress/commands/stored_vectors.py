@@ -18,7 +18,7 @@ from compress.modelfolder.sentence_head import EMBEDDING
 from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.report.rows import title
-from compress.stages.shared.stage import settings_for
+from compress.stages.shared.labelled_data import settings_for
 from compress.storage import atomic
 from evaluation.quality.compact_vectors import KINDS, Kind
 

@@ -14,7 +14,8 @@ from compress.fit.make.bench import Bench
 from compress.fit.make.evaluator import Evaluation
 from compress.fit.plan.search import find_front
 from compress.fit.request.case import Case
-from compress.stages.shared.stage import data_note, settings_for
+from compress.stages.shared.folder_meta import data_note
+from compress.stages.shared.labelled_data import settings_for
 from compress.storage import atomic
 
 OUTPUT, PARENT = "cascade", "parent-model"

@@ -22,7 +22,7 @@ from compress.predict.real_texts import choose_calls, require_no_cascade, sample
 from compress.predict.text_vectors import make_text_vectors
 from compress.recipe import Recipe, load_recipe
 from compress.report.rows import GROUPS_NOTE, comparison, conditions, groups_sentence, groups_table
-from compress.stages.shared.stage import open_table_of, settings_for
+from compress.stages.shared.labelled_data import open_table_of, settings_for
 from compress.stages.shared.timing import choose_length
 
 

@@ -32,7 +32,7 @@ from compress.predict.fastest import require_same_answers
 from compress.predict.predictor import EnsemblePredictor, Predictor, build_fixed_batch
 from compress.predict.real_texts import TextCalls, TextLatency, TextSample, choose_calls, mean_of_calls, sample_texts
 from compress.recipe.schema import LatencySpec
-from compress.stages.shared.stage import check_same_task
+from compress.stages.shared.task_head import check_same_task
 from compress.training.precision import Precision
 from evaluation.cost.device import describe
 from evaluation.cost.energy import find_counters, measure_energy

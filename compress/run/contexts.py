@@ -19,7 +19,8 @@ from compress.run.results import ChainState
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.teachers import Teachers
-from compress.stages.shared.stage import ModelShape, PreparedStage, Stage, StageContext, StageServices, read_shape
+from compress.stages.shared.model_shape import ModelShape, read_shape
+from compress.stages.shared.stage import PreparedStage, Stage, StageContext, StageServices
 from compress.storage.signals import StopFlag
 from compress.training.precision import resolve as resolve_precision
 

@@ -37,7 +37,9 @@ from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.stages import Stages
 from compress.run.teachers import Teachers
-from compress.stages.shared.stage import TAUGHT, get_metric_setting, task_choice
+from compress.stages.shared.labelled_data import get_metric_setting
+from compress.stages.shared.stage import TAUGHT
+from compress.stages.shared.validation import task_choice
 from compress.storage import atomic
 from compress.tracking import TrackedRun
 

@@ -47,7 +47,8 @@ from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.stages import Stages
 from compress.run.teachers import Teachers, find_teachers, join_teachers, teacher_recipe, teacher_rows
-from compress.stages.shared.stage import ModelShape, StageContext, read_shape
+from compress.stages.shared.model_shape import ModelShape, read_shape
+from compress.stages.shared.stage import StageContext
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag

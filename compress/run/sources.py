@@ -17,7 +17,8 @@ from compress.modelfolder.resolve import resolve as resolve_model
 from compress.run.selection import Selection
 from compress.run.teachers import is_recipe, teacher_folder
 from compress.stages.shared.corpora import open_corpus_of, words_read
-from compress.stages.shared.stage import open_table_of, task_choice
+from compress.stages.shared.labelled_data import open_table_of
+from compress.stages.shared.validation import task_choice
 from compress.tracking.view import DEFAULT_QUALITY
 
 

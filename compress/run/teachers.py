@@ -14,7 +14,7 @@ from compress.modelfolder.resolve import require_teacher, resolve
 from compress.recipe import LoadedRecipe, Recipe, TeacherRow
 from compress.recipe.library import is_recipe
 from compress.recipe.library import names as recipe_names
-from compress.stages.shared.stage import ModelShape, read_shape
+from compress.stages.shared.model_shape import ModelShape, read_shape
 
 STUDENTS = (
     "unlabelled_split", "labelled_rows", "unlabelled", "unlabelled_rows", "pool", "pool_rows", "pool_by",

@@ -10,7 +10,7 @@ import pytest
 
 import compress
 from compress.api.model import Model
-from compress.stages.shared.stage import TaskData
+from compress.stages.shared.task_data import TaskData
 
 HOW: dict[str, Any] = {"device": "cpu", "max_length": 16, "student": 2, "quiet": True}
 SHORT = {"steps": 4, "batch_rows": 8, "warmup": 0.0}

@@ -11,7 +11,7 @@ import pytest
 from e2e_toy import DISTILL, PRETRAINED, SPLITS, TEACHER, Cli, Server, sha, write_rows
 
 from compress.stages.distill import augmentation, candidates
-from compress.stages.shared.stage import TaskData
+from compress.stages.shared.task_data import TaskData
 from compress.storage import safe
 
 pytestmark = pytest.mark.thorough

@@ -30,7 +30,9 @@ from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, LoadedModel, inspect, load_model, save_model
 from compress.recipe import load_recipe
 from compress.recipe.schema import dump
-from compress.stages.shared.stage import StageContext, open_table_of, read_shape
+from compress.stages.shared.labelled_data import open_table_of
+from compress.stages.shared.model_shape import read_shape
+from compress.stages.shared.stage import StageContext
 from compress.storage import atomic
 from compress.training.context import NullLog, TrainingContext
 from compress.training.loop import train

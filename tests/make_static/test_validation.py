@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compress.stages.shared.stage import mean_distance
+from compress.stages.shared.validation import mean_distance
 from evaluation.representation.neighbours import neighbour_overlap
 
 

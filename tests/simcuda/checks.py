@@ -22,7 +22,7 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.predict.predictor import Predictor
-from compress.stages.shared import stage
+from compress.stages.shared import validation
 from compress.stages.shared.divergence import ReferenceAnswers
 
 CHECKS: list[Callable[[device.Record], None]] = []
@@ -160,12 +160,12 @@ def a_pass_over_many_batches_waits_once(record: device.Record) -> None:
     reference = ReferenceAnswers(ready, batches)
     predictor = Predictor.__new__(Predictor)
     predictor.__dict__.update(device="cuda", runtime="torch", run=ready, _order=None)
-    with mock.patch.object(stage, "VALIDATION_TOKENS", 40):
-        validate = stage.task_validation(data, table, context)
+    with mock.patch.object(validation, "VALIDATION_TOKENS", 40):
+        validate = validation.task_validation(data, table, context)
     module: Any = SimpleNamespace(student=model)
     for name, call in {
         "validation": lambda: validate(module),
-        "answers": lambda: stage.collect_logits(ready, batches, examples),
+        "answers": lambda: validation.collect_logits(ready, batches, examples),
         "divergence": lambda: reference.divergence(ready),
         "predictions": lambda: predictor.logits(examples, max_tokens=40),
     }.items():

@@ -17,7 +17,7 @@ from compress.fit.request.case import Case
 from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
 from compress.modelfolder import folder as modelfolder
 from compress.run.publish import log_measured
-from compress.stages.shared.stage import settings_for
+from compress.stages.shared.labelled_data import settings_for
 from compress.storage import atomic
 
 

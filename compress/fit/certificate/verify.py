@@ -22,7 +22,7 @@ from compress.modelfolder.resolve import resolve
 from compress.onnx.runtimes import Runtime, versions
 from compress.predict.predictor import Predictor, build_fixed_batch
 from compress.predict.real_texts import TextCalls, TextSample, mean_of_calls, sample_texts
-from compress.stages.shared.stage import settings_for
+from compress.stages.shared.labelled_data import settings_for
 from evaluation.cost.device import describe
 from evaluation.cost.latency import Latency, measure_interleaved
 

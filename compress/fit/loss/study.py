@@ -46,7 +46,7 @@ from compress.stages.prune_width.importance.obs import Importance
 from compress.stages.prune_width.study import WidthStudy
 from compress.stages.share.factorization import apply, count, factorize
 from compress.stages.shared.divergence import On, divergence, task_answers
-from compress.stages.shared.stage import mean_distance
+from compress.stages.shared.validation import mean_distance
 
 ROWS, TOKENS = (512, 2048), 32_768
 """Training rows that masks are judged and matrices are fitted on: at least, at most, and between them as many as have

@@ -18,7 +18,7 @@ from compress.fit.request.bounds import make_budget_error
 from compress.fit.request.case import Case
 from compress.fit.request.setup import compute_least_megabytes
 from compress.stages.prune_width.costs import Counts
-from compress.stages.shared.stage import settings_for
+from compress.stages.shared.labelled_data import settings_for
 
 NARROW = 0.3
 """Of the milliseconds of heads and neurons, what a second model keeps by which planned ones are corrected."""

@@ -15,7 +15,7 @@ from compress.fit.plan.plans import Plan
 from compress.fit.plan.search import Search, choose_result
 from compress.fit.request.case import Case
 from compress.modelfolder import folder as modelfolder
-from compress.stages.shared.stage import data_note
+from compress.stages.shared.folder_meta import data_note
 from compress.storage import atomic
 
 PLANS = "plans"

@@ -33,7 +33,8 @@ from compress.modelfolder.folder import LoadedModel
 from compress.modelfolder.resolve import resolve
 from compress.predict.real_texts import TextCalls, sample_texts
 from compress.recipe import Recipe
-from compress.stages.shared.stage import check_same_labels, get_requested_settings, head_of
+from compress.stages.shared.labelled_data import get_requested_settings
+from compress.stages.shared.task_head import check_same_labels, head_of
 from compress.stages.shared.timing import choose_length
 
 

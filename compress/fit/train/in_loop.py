@@ -18,7 +18,7 @@ from compress.fit.plan.search import choose_result
 from compress.fit.request.case import Case
 from compress.fit.train.settings import Settings
 from compress.fit.train.trainer import FITTED, OutOfTime, Trainer, TrainingJob
-from compress.stages.shared.stage import data_note
+from compress.stages.shared.folder_meta import data_note
 
 SETTINGS = Settings(rate=2e-5, labels=0.0)
 """As of the recipe qat."""

@@ -16,7 +16,7 @@ from compress.fit.make.evaluator import Evaluation, share_timings
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.fit.train.trainer import FITTED, OutOfTime, Trainer, TrainingJob
-from compress.stages.shared.stage import data_note
+from compress.stages.shared.folder_meta import data_note
 from compress.storage import atomic
 
 RUNGS = ((4, 0.25), (2, 0.5), (1, 1.0))

@@ -17,7 +17,8 @@ from compress.modelfolder.folder import load_model
 from compress.modelfolder.resolve import resolve
 from compress.stages.distill.augmentation_spec import AugmentationSpec
 from compress.stages.distill.candidates import Neighbours, Predictions, Words, load_or_predict
-from compress.stages.shared.stage import StageContext, task_max_length
+from compress.stages.shared.labelled_data import task_max_length
+from compress.stages.shared.stage import StageContext
 
 WHERE = "augmentation.model"
 

@@ -25,7 +25,8 @@ from compress.stages.distill.checks._check import Course, Finding, Start
 from compress.stages.distill.checks.still_projections import matrices
 from compress.stages.distill.probe import AskedModel, Carried, CorpusProbe, Probe, TaskProbe
 from compress.stages.distill.spec import Spec
-from compress.stages.shared.stage import PreparedStage, StageContext, task_max_length
+from compress.stages.shared.labelled_data import task_max_length
+from compress.stages.shared.stage import PreparedStage, StageContext
 from compress.tracking import TrackedRun
 from compress.training.module import StageModule
 from compress.training.precision import autocast

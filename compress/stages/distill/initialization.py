@@ -26,7 +26,8 @@ from compress.modelfolder.folder import FolderInfo, LoadedModel, load_model
 from compress.modelfolder.resolve import resolve
 from compress.stages.distill import layers
 from compress.stages.distill.student_spec import NARROWING, StudentSpec
-from compress.stages.shared.stage import ModelShape, StageContext, read_shape, require_folder
+from compress.stages.shared.model_shape import ModelShape, read_shape
+from compress.stages.shared.stage import StageContext, require_folder
 
 SAMPLE_ROWS = 1024
 SAMPLE_TOKENS = 4096  # of one batch

@@ -20,7 +20,8 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 from compress.stages.distill.probe import TOKENS, AskedModel
 from compress.stages.distill.row_filter_spec import RowFilterSpec
-from compress.stages.shared.stage import StageContext, collect_logits
+from compress.stages.shared.stage import StageContext
+from compress.stages.shared.validation import collect_logits
 from compress.storage import atomic
 from compress.storage.cache import cache_folder
 from compress.training.precision import autocast

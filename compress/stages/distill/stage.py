@@ -48,25 +48,14 @@ from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_
 from compress.stages.distill.tying import Tying
 from compress.stages.distill.vectors import check_objectives, check_widths
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
-from compress.stages.shared.stage import (
-    WATCHED,
-    ModelShape,
-    PreparedStage,
-    StageContext,
-    StageOutput,
-    TaskData,
-    check_same_labels,
-    describe_plan,
-    describe_task_plan,
-    folder_meta,
-    read_shape,
-    require_folder,
-    sample_batches,
-    settle_plan,
-    task_choice,
-    task_max_length,
-    task_validation,
-)
+from compress.stages.shared.folder_meta import folder_meta
+from compress.stages.shared.labelled_data import task_max_length
+from compress.stages.shared.model_shape import ModelShape, read_shape
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
+from compress.stages.shared.task_data import TaskData, sample_batches
+from compress.stages.shared.task_head import check_same_labels
+from compress.stages.shared.training_plan import describe_plan, describe_task_plan, settle_plan
+from compress.stages.shared.validation import WATCHED, task_choice, task_validation
 from compress.training.module import StageModule
 from compress.training.schedule import total_steps
 

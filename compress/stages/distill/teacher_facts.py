@@ -11,7 +11,8 @@ from compress.data.batches.batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import spread_places
 from compress.stages.distill.probe import TOKENS, AskedModel
-from compress.stages.shared.stage import TEACHER_CONFIDENT, TEACHER_NOISE, TEACHER_RIGHT, StageContext, collect_logits
+from compress.stages.shared.stage import TEACHER_CONFIDENT, TEACHER_NOISE, TEACHER_RIGHT, StageContext
+from compress.stages.shared.validation import collect_logits
 from compress.training.precision import autocast
 from evaluation.quality.agreement import softmax
 

@@ -13,7 +13,9 @@ from compress.data.tables.table import Rows, Table
 from compress.data.text.tokenizer import Tokenizer
 from compress.modelfolder.folder import LoadedModel
 from compress.stages.distill.probe import AskedModel, Carried, TaskProbe
-from compress.stages.shared.stage import StageContext, encode_with_columns, task_max_length
+from compress.stages.shared.labelled_data import task_max_length
+from compress.stages.shared.stage import StageContext
+from compress.stages.shared.task_data import encode_with_columns
 
 PREFIX = "text_"
 """Before the names of figures on this text: the probe's own are of validation rows."""

@@ -32,15 +32,10 @@ from compress.stages.distill.row_filter import (
 )
 from compress.stages.distill.row_filter_spec import STUDENT, TEACHERS, RowFilterSpec
 from compress.stages.distill.spec import Spec
-from compress.stages.shared.stage import (
-    HELD_OUT,
-    StageContext,
-    check_same_labels,
-    draw_unlabelled_rows,
-    find_unlabelled_rows,
-    task_max_length,
-    warn_of_few_rows,
-)
+from compress.stages.shared.labelled_data import task_max_length
+from compress.stages.shared.stage import HELD_OUT, StageContext
+from compress.stages.shared.task_head import check_same_labels
+from compress.stages.shared.unlabelled_rows import draw_unlabelled_rows, find_unlabelled_rows, warn_of_few_rows
 
 MOST_HELD_OUT, HELD_OUT_PART = 2000, 10
 """Rows that are set aside to stop by agreement: one in so many, and no more than these."""

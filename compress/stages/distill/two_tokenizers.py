@@ -18,7 +18,8 @@ from compress.encoder.config.layer_maps import MEASURED
 from compress.errors import UserError
 from compress.modelfolder.folder import LoadedModel
 from compress.stages.distill.spec import Spec
-from compress.stages.shared.stage import StageContext, task_max_length
+from compress.stages.shared.labelled_data import task_max_length
+from compress.stages.shared.stage import StageContext
 
 Objectives = Mapping[str, tuple[float, nn.Module]]
 OWN = "start the student from this teacher, or use a teacher with the student's tokenizer"

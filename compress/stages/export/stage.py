@@ -9,16 +9,11 @@ from compress.data.text.tokenizer_files import complete
 from compress.modelfolder.folder import load_model
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.export.spec import Spec
-from compress.stages.shared.stage import (
-    ModelShape,
-    PreparedStage,
-    StageContext,
-    StageOutput,
-    TaskData,
-    check_same_labels,
-    folder_meta,
-    require_folder,
-)
+from compress.stages.shared.folder_meta import folder_meta
+from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
+from compress.stages.shared.task_data import TaskData
+from compress.stages.shared.task_head import check_same_labels
 
 
 class Stage:

@@ -19,8 +19,9 @@ from compress.errors import UserError
 from compress.stages.factorize import allocation, conversion, sensitivity, timing
 from compress.stages.factorize.allocation import Candidate, Ranks
 from compress.stages.factorize.spec import Spec
+from compress.stages.shared.model_shape import ModelShape
 from compress.stages.shared.originals import Original, plan_same_shape
-from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 from compress.tracking import TrackedRun
 
 METHODS = "compress.stages.factorize.methods"

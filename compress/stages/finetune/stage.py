@@ -12,22 +12,14 @@ from compress.modelfolder.folder import LoadedModel, inspect
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.finetune.flags import TUNINGS
 from compress.stages.finetune.spec import ALL, Spec
-from compress.stages.shared.stage import (
-    WATCHED,
-    ModelShape,
-    PreparedStage,
-    StageContext,
-    StageOutput,
-    TaskData,
-    describe_task_plan,
-    folder_meta,
-    load_for_task,
-    require_folder,
-    settle_plan,
-    task_choice,
-    task_max_length,
-    task_validation,
-)
+from compress.stages.shared.folder_meta import folder_meta
+from compress.stages.shared.labelled_data import task_max_length
+from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
+from compress.stages.shared.task_data import TaskData
+from compress.stages.shared.task_head import load_for_task
+from compress.stages.shared.training_plan import describe_task_plan, settle_plan
+from compress.stages.shared.validation import WATCHED, task_choice, task_validation
 from compress.training.module import StageModule
 
 

@@ -19,8 +19,9 @@ from compress.modelfolder.families.model2vec import make_static_config
 from compress.modelfolder.sentence_head import EMBEDDING
 from compress.stages.make_static import token_vectors
 from compress.stages.make_static.spec import Spec
+from compress.stages.shared.model_shape import ModelShape
 from compress.stages.shared.originals import Original
-from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 
 BATCH_ROWS = 256
 

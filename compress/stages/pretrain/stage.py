@@ -19,16 +19,10 @@ from compress.objectives.sentence_pair import Objective as SentencePair
 from compress.stages.pretrain.replaced import ReplacedTokenModule, build_generator, replaced_validation
 from compress.stages.pretrain.spec import GeneratorSpec, Spec
 from compress.stages.shared.corpora import corpus_batches, corpus_validation, encode_validation, mask_overfitting
-from compress.stages.shared.stage import (
-    ModelShape,
-    PreparedStage,
-    StageContext,
-    StageOutput,
-    describe_plan,
-    folder_meta,
-    require_folder,
-    settle_plan,
-)
+from compress.stages.shared.folder_meta import folder_meta
+from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
+from compress.stages.shared.training_plan import describe_plan, settle_plan
 from compress.training.module import StageModule
 from compress.training.precision import autocast
 

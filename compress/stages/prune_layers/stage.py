@@ -15,13 +15,9 @@ from compress.stages.prune_layers.report import Report
 from compress.stages.prune_layers.spec import Spec
 from compress.stages.prune_layers.study import LayerStudy
 from compress.stages.prune_layers.subject import Subject
-from compress.stages.shared.stage import (
-    ModelShape,
-    PreparedStage,
-    StageContext,
-    StageOutput,
-    folder_meta,
-)
+from compress.stages.shared.folder_meta import folder_meta
+from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 from compress.stages.shared.timing import measure_models
 
 PACKAGE = "compress.stages.prune_layers.criteria"

@@ -21,7 +21,10 @@ from compress.modelfolder.folder import LoadedModel, load_model
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.prune_layers.study import LayerStudy
-from compress.stages.shared.stage import StageContext, TaskData, check_same_labels, require_folder, task_choice
+from compress.stages.shared.stage import StageContext, require_folder
+from compress.stages.shared.task_data import TaskData
+from compress.stages.shared.task_head import check_same_labels
+from compress.stages.shared.validation import task_choice
 
 STEP_ROWS = 32  # of what criteria train
 

@@ -30,17 +30,11 @@ from compress.stages.prune_vocab.report import Report
 from compress.stages.prune_vocab.selection import Choice, always, choose
 from compress.stages.prune_vocab.spec import Spec
 from compress.stages.prune_vocab.usage import Loss, TokenizedTexts, count_corpus, loss, read_held_out, read_rows
+from compress.stages.shared.model_shape import ModelShape
 from compress.stages.shared.originals import Original
-from compress.stages.shared.stage import (
-    ModelShape,
-    PreparedStage,
-    StageContext,
-    StageOutput,
-    TaskData,
-    collect_logits,
-    task_choice,
-    task_validation,
-)
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
+from compress.stages.shared.task_data import TaskData
+from compress.stages.shared.validation import collect_logits, task_choice, task_validation
 from compress.training.module import StageModule
 
 

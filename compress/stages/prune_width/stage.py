@@ -24,7 +24,9 @@ from compress.stages.prune_width.report import Report, SizeTrial
 from compress.stages.prune_width.spec import BUDGETS, COUNTS, WIDTHS, Spec
 from compress.stages.prune_width.subject import Subject, check
 from compress.stages.shared.divergence import divergence, task_answers
-from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput, folder_meta
+from compress.stages.shared.folder_meta import folder_meta
+from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 from compress.stages.shared.timing import measure_models
 
 ATTEMPTS = 6

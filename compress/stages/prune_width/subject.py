@@ -22,7 +22,9 @@ from compress.stages.prune_width.costs import Costs, operations, parameters
 from compress.stages.prune_width.report import SizeTrial
 from compress.stages.prune_width.spec import Spec
 from compress.stages.prune_width.study import Target, WidthStudy
-from compress.stages.shared.stage import StageContext, TaskData, check_same_labels, require_folder
+from compress.stages.shared.stage import StageContext, require_folder
+from compress.stages.shared.task_data import TaskData
+from compress.stages.shared.task_head import check_same_labels
 
 PACKAGE = "compress.stages.prune_width.importance"
 VALIDATION_ROWS = 2000

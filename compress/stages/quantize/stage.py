@@ -27,19 +27,12 @@ from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.quantize.report import Report
 from compress.stages.quantize.sensitivity import Damage, FallbackTrial, Scan, fewest_back
 from compress.stages.quantize.spec import Spec
-from compress.stages.shared.stage import (
-    ModelShape,
-    PreparedStage,
-    StageContext,
-    StageOutput,
-    TaskData,
-    check_same_labels,
-    folder_meta,
-    require_folder,
-    sample_batches,
-    task_choice,
-    task_validation,
-)
+from compress.stages.shared.folder_meta import folder_meta
+from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
+from compress.stages.shared.task_data import TaskData, sample_batches
+from compress.stages.shared.task_head import check_same_labels
+from compress.stages.shared.validation import task_choice, task_validation
 from compress.training.module import StageModule
 
 

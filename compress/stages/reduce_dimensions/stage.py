@@ -14,8 +14,9 @@ from compress.errors import UserError
 from compress.modelfolder.sentence_head import EMBEDDING
 from compress.stages.reduce_dimensions import rotation
 from compress.stages.reduce_dimensions.spec import Spec
+from compress.stages.shared.model_shape import ModelShape
 from compress.stages.shared.originals import Original
-from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 
 BATCH_ROWS = 32
 

@@ -35,8 +35,9 @@ from compress.stages.share.conversion import (
 from compress.stages.share.factorization import Factorization
 from compress.stages.share.spec import Spec
 from compress.stages.shared.divergence import ReferenceAnswers
+from compress.stages.shared.model_shape import ModelShape
 from compress.stages.shared.originals import Original
-from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 from compress.tracking import TrackedRun
 
 PATTERNS, STARTS = "compress.stages.share.patterns", "compress.stages.share.starts"

@@ -20,7 +20,8 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import Tokens, tokenize
 from compress.errors import UserError
 from compress.recipe import Recipe
-from compress.stages.shared.stage import StageContext, outputs_of
+from compress.stages.shared.stage import StageContext
+from compress.stages.shared.validation import outputs_of
 from evaluation.quality.mask_gap import mask_gap
 
 HELD_OUT_ROWS = 64

@@ -20,14 +20,11 @@ from compress.objectives.hard_labels import Objective as HardLabels
 from compress.objectives.masked_lm import Objective as MaskedLM
 from compress.stages.shared.corpora import corpus_batches
 from compress.stages.shared.divergence import DrawnVectors, On, task_answers
-from compress.stages.shared.stage import (
-    ModelShape,
-    StageContext,
-    TaskData,
-    check_same_labels,
-    folder_meta,
-    require_folder,
-)
+from compress.stages.shared.folder_meta import folder_meta
+from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.stage import StageContext, require_folder
+from compress.stages.shared.task_data import TaskData
+from compress.stages.shared.task_head import check_same_labels
 
 Level = Literal["general", "task_specific"]
 """Which text: the corpus, of a general teacher; the labelled rows, of a fine-tuned one."""

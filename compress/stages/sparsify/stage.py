@@ -11,8 +11,9 @@ from compress.encoder.config.layer_shape import PATTERN
 from compress.encoder.infer import statistics
 from compress.encoder.infer.semi_structured import skips_zeros
 from compress.encoder.modules.model import Model
+from compress.stages.shared.model_shape import ModelShape
 from compress.stages.shared.originals import Original, plan_same_shape
-from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 from compress.stages.sparsify import conversion
 from compress.stages.sparsify.conversion import SparsifiedMatrix
 from compress.stages.sparsify.spec import Spec

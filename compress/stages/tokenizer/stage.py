@@ -9,7 +9,8 @@ from compress.contracts import Progress
 from compress.data.reading.corpus import Corpus
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import LONGEST
-from compress.stages.shared.stage import ModelShape, PreparedStage, StageContext, StageOutput
+from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 from compress.stages.tokenizer.spec import Spec
 
 SAMPLE = 2000  # held-out texts that are looked at for unknown pieces

@@ -1,0 +1,31 @@
+"""What is known of a model before it exists: `plan_shape` of a stage makes one of the one before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from compress.encoder.config.encoder import EncoderConfig
+from compress.modelfolder import folder as modelfolder
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown.
+    masked_lm: whether it can tell hidden pieces.  config: its whole shape, None while it is unknown.  embeds: whether
+    its task is the vector of a text."""
+
+    depth: int
+    positions: int
+    vocabulary: str | None = None
+    masked_lm: bool = True
+    config: EncoderConfig | None = None
+    embeds: bool = False
+
+
+def read_shape(folder: Path) -> ModelShape:
+    """The outline of a model that is there."""
+    info = modelfolder.inspect(folder)
+    digest = modelfolder.vocabulary_digest(folder)
+    embeds = "embedding" in {head.kind for head in info.heads.values()}
+    return ModelShape(info.config.depth, info.config.max_positions, digest, "mlm" in info.heads, info.config, embeds)
