@@ -10,7 +10,8 @@ import numpy as np
 
 from compress.contracts import Measurement
 from compress.data.task import ScoredAnswers
-from compress.measure.models import MeasuredModel, Subject
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.subject import Subject
 from evaluation.quality.draws import of_mean
 
 ROWS = 200

@@ -14,7 +14,10 @@ from compress.cascade.candidates import SPLIT, Candidate
 from compress.cascade.request import CascadeRequest
 from compress.data.tables.table import format_count
 from compress.errors import UserError
-from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
+from compress.measure.cost import CostPlan
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.models import measure
+from compress.measure.subject import Subject
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import Stage
 from compress.onnx.runtimes import versions

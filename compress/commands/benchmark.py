@@ -11,8 +11,10 @@ from compress.contracts import Measurement, RunOptions
 from compress.data.batches.examples import Examples
 from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError
+from compress.measure.cost import CostPlan, cost_ratios, measure_cost, sample_rows
 from compress.measure.labelled import open_labelled, print_measured
-from compress.measure.models import CostPlan, MeasuredModel, Subject, cost_ratios, measure_cost, sample_rows
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.subject import Subject
 from compress.modelfolder.cascade import inspect
 from compress.modelfolder.resolve import label_models, resolve
 from compress.predict.cascade import open_predictor

@@ -8,7 +8,7 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import UserError
 from compress.measure.labelled import measure_models, print_groups, print_measured
-from compress.measure.models import MeasuredModel
+from compress.measure.measured_model import MeasuredModel
 from compress.report.rows import SLICES_NOTE, churn_table, slices_sentence, slices_table
 
 

@@ -12,7 +12,7 @@ from compress.commands.evaluate import evaluate
 from compress.console import Console
 from compress.contracts import FAKE, RunOptions
 from compress.errors import ExitCode, UserError
-from compress.measure.models import GAP
+from compress.measure.measured_model import GAP
 from compress.modelfolder.cascade import inspect
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
 from compress.modelfolder.resolve import model_label, resolve

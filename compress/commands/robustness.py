@@ -15,16 +15,15 @@ from compress.data.tables.table import Rows, Table
 from compress.data.text.noise import add_typos_to_rows
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 from compress.measure.labelled import open_labelled
-from compress.measure.models import Subject, require_same_labels
+from compress.measure.models import require_same_labels
+from compress.measure.subject import Subject
 from compress.modelfolder.cascade import inspect
 from compress.modelfolder.resolve import label_models, resolve
 from compress.predict.cascade import open_predictor
 from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.report.plots import line_chart
-from compress.report.rows import (
-    description,
-)
+from compress.report.rows import description
 from compress.stages.shared.labelled_data import settings_for
 from compress.stages.shared.task_head import check_same_task
 from compress.storage import atomic

@@ -16,7 +16,7 @@ from compress.tracking.reading import ListedRun, Reader, StoredRun, find_listed_
 from evaluation.quality.pairing import ResampledMetric
 
 if TYPE_CHECKING:
-    from compress.measure.models import MeasuredModel
+    from compress.measure.measured_model import MeasuredModel
 
 ROLES = ("summary", "comparison")  # of runs that hold no model of their own
 MEASURED = ("quality/", FAKE, "size/", "speed/")  # begin of the figures of a model

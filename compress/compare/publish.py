@@ -18,7 +18,7 @@ from compress.tracking import open_requested_run
 from compress.tracking.reading import Reader, StoredRun
 
 if TYPE_CHECKING:
-    from compress.measure.models import MeasuredModel
+    from compress.measure.measured_model import MeasuredModel
 
 DETAILED = 12  # rows whose pictures, churn and slices are in the page, those on the frontier first
 LARGEST_PICTURE = 2_000_000  # characters of an SVG

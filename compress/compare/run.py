@@ -22,7 +22,7 @@ from compress.tracking.reading import Reader
 from compress.tracking.store import resolve_store
 
 if TYPE_CHECKING:
-    from compress.measure.models import MeasuredModel
+    from compress.measure.measured_model import MeasuredModel
 
 PAGE, TABLE, DOCUMENT = "comparison.html", "comparison.csv", "comparison.json"
 

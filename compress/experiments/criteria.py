@@ -29,7 +29,7 @@ from compress.experiments.criteria_table import (
     rank_entries,
     table,
 )
-from compress.measure.models import MeasuredModel
+from compress.measure.measured_model import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.rows import description
 from compress.run import Run

@@ -12,7 +12,7 @@ from compress.contracts import Override, RunOptions
 from compress.data.reading.pool import count_default_rows
 from compress.errors import UserError
 from compress.experiments.sweep import format_quality
-from compress.measure.models import MeasuredModel
+from compress.measure.measured_model import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.recipe.schema import Recipe
 from compress.report.plots import Curve, line_chart

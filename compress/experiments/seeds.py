@@ -10,7 +10,8 @@ from pathlib import Path
 from compress.console import Console
 from compress.contracts import CONTROL, FAKE, Override, RunOptions
 from compress.errors import UserError
-from compress.measure.models import MeasuredModel, kind_of
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.subject import kind_of
 from compress.recipe import LoadedRecipe, Recipe
 from compress.report.rows import description, title
 from compress.run import Run, input_folder

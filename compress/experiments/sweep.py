@@ -16,7 +16,7 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import UserError
 from compress.experiments.seeds import list_jobs, list_seeds
-from compress.measure.models import MeasuredModel
+from compress.measure.measured_model import MeasuredModel
 from compress.recipe import LoadedRecipe, Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title

@@ -11,7 +11,7 @@ from compress.contracts import BASELINE, BASELINES
 from compress.data.tables.table import Table
 from compress.data.tasks import task_of
 from compress.data.text.baselines import ROWS
-from compress.measure.models import MeasuredModel
+from compress.measure.measured_model import MeasuredModel
 from compress.report.rows import format_figure, title
 from compress.storage.spill import pieces
 

@@ -11,7 +11,10 @@ from compress.contracts import Override, RunOptions
 from compress.data.tables.groups import columns_of
 from compress.data.tables.table import Table
 from compress.errors import UserError
-from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
+from compress.measure.cost import CostPlan
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.models import measure
+from compress.measure.subject import Subject
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import inspect
 from compress.modelfolder.meta import is_cascade

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from compress.contracts import CONTROL
 from compress.data.task import ScoredAnswers
-from compress.measure.models import MeasuredModel, kind_of
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.subject import kind_of
 from compress.report.rows import gain_sentence
 from compress.stages.shared.stage import LABELLED, TAUGHT, TEACHER_CONFIDENT, TEACHER_NOISE, TEACHER_RIGHT
 

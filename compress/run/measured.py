@@ -11,18 +11,10 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import CONTROL, CONTROL_FROM_TEACHER, RunOptions, StageResult
 from compress.measure.baseline import Baseline, describe_weak, measure_baseline, with_baseline
-from compress.measure.models import (
-    MEMBER,
-    STAGE,
-    CostPlan,
-    MeasuredModel,
-    Subject,
-    kind_of,
-    list_teachers,
-    measure,
-    member_role,
-    stage_role,
-)
+from compress.measure.cost import CostPlan
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.models import measure
+from compress.measure.subject import MEMBER, STAGE, Subject, kind_of, list_teachers, member_role, stage_role
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import Runtime
 from compress.report.rows import title

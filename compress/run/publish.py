@@ -10,7 +10,8 @@ from compress.console import Console
 from compress.data.tables.table import Table
 from compress.data.tasks import task_of
 from compress.measure import calibration
-from compress.measure.models import MeasuredModel, kind_of
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.subject import kind_of
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import SlicesNote
 from compress.modelfolder.resolve import model_label

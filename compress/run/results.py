@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from compress.contracts import StageResult, StageSpec
 from compress.contracts.traits import TOKENIZER
-from compress.measure.models import MeasuredModel
+from compress.measure.measured_model import MeasuredModel
 from compress.modelfolder.resolve import resolve as resolve_model
 from compress.modelfolder.resolve import tokenizer_folder
 from compress.recipe import Recipe

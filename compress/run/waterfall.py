@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compress.measure.models import MeasuredModel
+from compress.measure.measured_model import MeasuredModel
 from compress.report.plots import Level, waterfall_chart
 from compress.report.rows import markdown, title
 from compress.run.gain import RESAMPLES

@@ -104,7 +104,9 @@ def test_questions_have_a_figure(tmp_path: Path) -> None:
 
 def test_a_model_that_is_not_above_it_is_told() -> None:
     from compress.data.tasks.classification import Task
-    from compress.measure.models import MeasuredModel, Measurement, Subject
+    from compress.measure.measured_model import MeasuredModel
+    from compress.measure.models import Measurement
+    from compress.measure.subject import Subject
 
     opened = table("opinions", 20)
     rows = opened.split("test")

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from compress.contracts import Measurement
-from compress.measure.models import Cost, cost_ratios, known_speeds, known_throughput
+from compress.measure.cost import Cost, cost_ratios, known_speeds, known_throughput
 from evaluation.cost import latency
 from evaluation.cost.latency import Latency, compare_latencies, measure_interleaved
 

@@ -10,7 +10,7 @@ from measured_models import measured_model
 
 from compress.errors import UserError
 from compress.experiments.seeds import Summary
-from compress.measure.models import MeasuredModel
+from compress.measure.measured_model import MeasuredModel
 
 
 def run(student: int, control: int | None = None, **more: Any) -> list[MeasuredModel]:

@@ -27,7 +27,7 @@ from compress.encoder.integers.products import IntegerEmbedding, IntegerLinear, 
 from compress.encoder.modules.answers import needs_of
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.measure.models import replace_rows
+from compress.measure.cost import replace_rows
 from compress.onnx.check import ERROR_SHARE
 from compress.quantizers import per_channel, per_token
 

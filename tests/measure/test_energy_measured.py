@@ -12,8 +12,9 @@ from compress.contracts import Measurement
 from compress.data.tables.random_rows import draw_mixed_rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
-from compress.measure import models
-from compress.measure.models import ENERGY, CostPlan, measure_cost, rename_simulated
+from compress.measure import cost as cost_module
+from compress.measure.cost import ENERGY, CostPlan, measure_cost
+from compress.measure.measured_model import rename_simulated
 from compress.modelfolder.folder import FolderMeta, save_model
 from compress.predict.predictor import Predictor
 from compress.report.rows import comparison, conditions
@@ -48,9 +49,9 @@ def found(
         timing = SimpleNamespace(
             is_known=quiet, clock="wall time" if quiet else "processor time", p50=1.0, p95=1.0, p99=1.0, repeats=2
         )
-        monkeypatch.setattr(models, "find_counters", lambda device: counters)
-        monkeypatch.setattr(models, "measure_energy", lambda call, found: (call(), 3.0)[1])
-        monkeypatch.setattr(models, "measure_interleaved", lambda calls, **how: [timing] * len(calls))
+        monkeypatch.setattr(cost_module, "find_counters", lambda device: counters)
+        monkeypatch.setattr(cost_module, "measure_energy", lambda call, found: (call(), 3.0)[1])
+        monkeypatch.setattr(cost_module, "measure_interleaved", lambda calls, **how: [timing] * len(calls))
         predictor = Predictor(folder)
         sample = draw_mixed_rows(predictor.config.vocabulary, 8)
         (cost,) = measure_cost([predictor], [sample], PLAN)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from compress.contracts import FAKE, Measurement
 from compress.encoder.modules.model import Model
-from compress.measure.models import MeasuredModel, Subject
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.subject import Subject
 from compress.modelfolder import card
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote, annotate, load_model, save_model
 from compress.modelfolder.language import read_license

@@ -17,7 +17,7 @@ from compress.errors import UserError
 from compress.fit.cost.serving import Serving
 from compress.fit.make.evaluator import Evaluator, Timing
 from compress.fit.request.bounds import Bounds
-from compress.measure.models import MeasuredModel
+from compress.measure.measured_model import MeasuredModel
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import private
 from compress.modelfolder.meta import CERTIFICATE, is_cascade

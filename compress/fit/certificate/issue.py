@@ -14,7 +14,10 @@ from compress.fit.journal import Journal
 from compress.fit.make.bench import Bench
 from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.request.case import Case
-from compress.measure.models import CostPlan, MeasuredModel, Subject, measure
+from compress.measure.cost import CostPlan
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.models import measure
+from compress.measure.subject import Subject
 from compress.modelfolder import folder as modelfolder
 from compress.run.publish import log_measured
 from compress.stages.shared.labelled_data import settings_for

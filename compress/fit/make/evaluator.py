@@ -18,7 +18,7 @@ from compress.errors import UserError
 from compress.fit.cost.serving import Parts, Serving, build_batch, build_parts, content, mean_over_texts
 from compress.fit.loss.study import compute_kl_to_parent
 from compress.fit.plan.plans import Plan
-from compress.measure.models import text_speeds
+from compress.measure.cost import text_speeds
 from compress.modelfolder.folder import LoadedModel
 from compress.predict.predictor import Predictor
 from compress.predict.real_texts import TextCalls, TextLatency

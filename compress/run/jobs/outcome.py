@@ -15,7 +15,8 @@ from compress.console import finite
 from compress.contracts import Measurement
 from compress.data.task import ScoredAnswers
 from compress.errors import UserError
-from compress.measure.models import MeasuredModel, Subject
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.subject import Subject
 from compress.run.gain import best_control
 from compress.run.results import RunReport
 from compress.storage import atomic, safe
