@@ -32,8 +32,8 @@ def reported(folder: Path, *words: str) -> dict[str, Any]:
 
 
 def evaluated(model: Path | str, data: str, split: str, threads: int, *more: str) -> list[dict[str, float]]:
-    """The figures of `compress evaluate`, a model each: the one compared with, if any, comes first."""
-    words = ["evaluate", str(model), "--data", data, "--split", split, "--threads", str(threads), *more]
+    """The figures of `compress evaluate` without speed, a model each: the one compared with, if any, comes first."""
+    words = ["evaluate", str(model), "--data", data, "--split", split, "--threads", str(threads), "--no-speed", *more]
     return [m["values"] for m in json.loads(_printed(*words, "--json", "--quiet"))["models"]]
 
 

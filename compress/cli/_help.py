@@ -96,8 +96,8 @@ MAIN: Mapping[str, tuple[str, ...]] = {
         "--length", "--threads", "--output",
     ),
     "evaluate": (
-        "--data", "--against", "--split", "--slices", "--group-column", "--robustness", "--length", "--runtime",
-        "--threads", "--json",
+        "--data", "--against", "--split", "--slices", "--group-column", "--robustness", "--length", "--no-speed",
+        "--runtime", "--threads", "--json",
     ),
     "benchmark": ("--data", "--length", "--batch", "--repeats", "--runtime", "--threads", "--json"),
     "compare": (

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @slice_options
 @group_option
 @length_option
+@click.option("--no-speed", is_flag=True, help="Measure quality, size and operations only, no latency.")
 @shared("data", "compute", "runtime", "store", "experiment")
 def command(
     options: RunOptions,
@@ -58,6 +59,7 @@ def command(
     vectors: str | None,
     dimensions: str | None,
     length: int | None,
+    no_speed: bool,
 ) -> None:
     """Evaluate MODEL on labelled data: quality with 95 % intervals, size, operations, latency, throughput, memory.
 
@@ -65,7 +67,7 @@ def command(
       compress evaluate runs/distilbert/student --data opinions --against runs/teachers/teacher-…/model
 
     Latency is that of single texts of the data, with tokenization: median (p50), p95 and mean over texts at evenly
-    spaced quantiles of the length. --length N measures N random tokens instead.
+    spaced quantiles of the length. --length N measures N random tokens instead, --no-speed times nothing.
 
     --slices reports quality by groups of rows and, with --against, the groups where MODEL is worse than its teacher.
 
@@ -92,7 +94,10 @@ def command(
         from compress.commands.stored_vectors import evaluate_vectors, read_kinds
         from compress.stages.shared.flags import parse_numbers
 
-        other = {"--robustness": robustness, "--slices": slices or sliced, "--group-column": group_column}
+        other = {
+            "--robustness": robustness, "--slices": slices or sliced, "--group-column": group_column,
+            "--no-speed": no_speed,
+        }  # fmt: skip
         for flag, value in other.items():
             if value:
                 raise UserError("cannot be combined with --vectors", where=flag, do="remove one of the two")
@@ -104,14 +109,17 @@ def command(
         raise UserError("cannot be combined with --slices", where="--robustness", do="remove one of the two")
     if robustness is not None and group_column is not None:
         raise UserError("cannot be combined with --group-column", where="--robustness", do="remove one of the two")
-    if robustness is not None and length is not None:
-        raise UserError("has no effect with --robustness, which times nothing", where="--length", do="remove it")
+    for flag, given in (("--length", length is not None), ("--no-speed", no_speed)):
+        if robustness is not None and given:
+            raise UserError("has no effect with --robustness, which times nothing", where=flag, do="remove it")
+    if no_speed and length is not None:
+        raise UserError("cannot be combined with --length", where="--no-speed", do="remove one of the two")
     options = replace(options, output=output)
     if robustness is None:
         evaluate(
             model, against, split, bootstrap, options,
             slices=slices or bool(sliced), sliced=list(sliced) or None, group_column=group_column,
-            length=length,
+            length=length, timed=not no_speed,
         )  # fmt: skip
     else:
         evaluate_robustness(model, against, split, bootstrap, robustness, options)

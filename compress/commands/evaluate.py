@@ -23,12 +23,14 @@ def evaluate(
     sliced: Sequence[str] | None = None,
     group_column: str | None = None,
     length: int | None = None,
+    timed: bool = True,
 ) -> list[MeasuredModel]:
     """Measure one model, or two row by row, on a split of labelled data, and print the table.
 
     slices: also by groups of rows.  sliced: which (`data.grouping.groups`).
     group_column: of the groups that are compared with each other.
     length: tokens of the sequences that latency is measured on; None: texts of the data.
+    timed: without it, quality, size and operations only.
     """
     written = {"--output": options.output, "--tracking-uri": options.tracking_uri, "--experiment": options.experiment}
     for flag, value in written.items():
@@ -36,8 +38,9 @@ def evaluate(
             raise UserError("only applies with --robustness", where=flag, do="remove it, or add --robustness")
     console = Console(quiet=options.quiet, json=options.json)
     measured = measure_models(
-        [model], against, split, bootstrap, options, console, sliced, group_column=group_column, length=length
-    )
+        [model], against, split, bootstrap, options, console, sliced,
+        group_column=group_column, length=length, timed=timed,
+    )  # fmt: skip
     print_measured(console, measured)
     for m in measured:
         if m.churn and not options.json:

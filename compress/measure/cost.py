@@ -29,7 +29,8 @@ ENERGY = "energy/joules_per_1000_texts"
 @dataclass(frozen=True)
 class CostPlan:
     """How cost is measured: real rows for throughput; for latency the texts of the data, or, where it is given,
-    sequences of `length` random tokens. texts: other texts than those of the rows that are scored."""
+    sequences of `length` random tokens. texts: other texts than those of the rows that are scored.  timed: without it
+    only what needs no clock is measured."""
 
     batch: int = 1
     length: int | None = None
@@ -38,16 +39,17 @@ class CostPlan:
     warmup: int = 5
     throughput_rows: int = 512
     seconds: float = 10.0
+    timed: bool = True
 
 
 @dataclass(frozen=True)
 class Cost:
     """What a model takes. latency: of a batch of the planned shape, on average over the texts.  pass_: of all the
-    sampled rows, packed."""
+    sampled rows, packed. Both are None where nothing was timed."""
 
     measurement: Measurement
-    latency: Latency
-    pass_: Latency
+    latency: Latency | None = None
+    pass_: Latency | None = None
 
 
 class _Shaped:
@@ -86,14 +88,17 @@ def cost_ratios(ours: Cost, teacher: Cost) -> dict[str, float]:
 
     A speed that a busy machine kept from being known has no ratio.
     """
-    mine, other = ours.measurement.values, teacher.measurement.values
+    values, other = ours.measurement.values, teacher.measurement.values
     found = {
-        "vs_teacher/size_ratio": other["size/disk_mb"] / mine["size/disk_mb"],
-        "vs_teacher/params_ratio": other["size/params_m"] / mine["size/params_m"],
+        "vs_teacher/size_ratio": other["size/disk_mb"] / values["size/disk_mb"],
+        "vs_teacher/params_ratio": other["size/params_m"] / values["size/params_m"],
     }
-    speedup = compare_latencies(teacher.latency, ours.latency)
-    rows = compare_latencies(teacher.pass_, ours.pass_)
-    for key, ratio in (("vs_teacher/speedup", speedup), ("vs_teacher/throughput_ratio", rows)):
+    timed = (
+        ("vs_teacher/speedup", teacher.latency, ours.latency),
+        ("vs_teacher/throughput_ratio", teacher.pass_, ours.pass_),
+    )
+    for key, theirs, mine in timed:
+        ratio = None if theirs is None or mine is None else compare_latencies(theirs, mine)
         if ratio is not None:
             found |= {key: ratio.value, f"{key}_low": ratio.low, f"{key}_high": ratio.high}
     return found
@@ -111,6 +116,8 @@ def measure_cost(
     # One length for all: others would not compare.
     length = min([cost.length or LatencySpec().tokens, *(p.max_length for p in predictors)])
     shaped = [_Shaped(p, cost, length) for p in predictors]
+    if not cost.timed:
+        return [Cost(Measurement(_sizes(one), _computed_by(one.predictor))) for one in shaped]
     with watch("timing latency", None, "rounds") as progress:
         latencies = measure_interleaved(
             [one.calls() for one in shaped],
@@ -128,18 +135,13 @@ def measure_cost(
         throughputs = measure_interleaved(parts, warmup=1, repeats=5, **how)
     counters, wait = find_counters(device), find_synchronize(device)
     results = []
-    for i, p in enumerate(predictors):
-        count = count_parameters(p.model, p.model.embedding_parameter_names())
+    for i in range(len(predictors)):
         latency, speeds = shaped[i].read(latencies[i])
         values = {
-            "size/disk_mb": sum(map(weights_bytes, p.files)) / MB,
-            "size/params_m": count.total / MB,
-            "size/params_no_embedding_m": count.without_embedding / MB,
-            "speed/gflops": shaped[i].gflops(),
+            **_sizes(shaped[i]),
             **speeds,
             **known_throughput(throughputs[i], len(samples[i])),
             "memory/peak_mb": peak_memory_mb(passes[i], device),
-            "memory/weights_mb": count.bytes / MB,
         }
         context = _context(shaped[i], latencies[i], samples[i])
         # The energy of other programs would count as the model's.
@@ -150,6 +152,19 @@ def measure_cost(
                 context["energy_of"] = counters.names
         results.append(Cost(Measurement(values, context), latency, throughputs[i]))
     return results
+
+
+def _sizes(shaped: _Shaped) -> dict[str, float]:
+    """What needs no clock, by MLflow name."""
+    predictor = shaped.predictor
+    count = count_parameters(predictor.model, predictor.model.embedding_parameter_names())
+    return {
+        "size/disk_mb": sum(map(weights_bytes, predictor.files)) / MB,
+        "size/params_m": count.total / MB,
+        "size/params_no_embedding_m": count.without_embedding / MB,
+        "speed/gflops": shaped.gflops(),
+        "memory/weights_mb": count.bytes / MB,
+    }
 
 
 def known_speeds(latency: Latency) -> dict[str, float]:
@@ -176,14 +191,19 @@ def known_throughput(pass_: Latency, rows: int) -> dict[str, float]:
     return {"speed/throughput_sps": rows / (pass_.p50 / 1000)} if pass_.is_known else {}
 
 
+def _computed_by(predictor: Predictor) -> dict[str, str]:
+    return {
+        **describe(predictor.device),
+        "runtime": predictor.computed_by,
+        "precision": predictor.computed_in,
+        "serving_precision": predictor.precision,
+    }
+
+
 def _context(shaped: _Shaped, latency: Latency, sample) -> dict[str, str]:
     p = shaped.predictor
-    here = describe(p.device)
     return {
-        **here,
-        "runtime": p.computed_by,
-        "precision": p.computed_in,
-        "serving_precision": p.precision,
+        **_computed_by(p),
         "latency_shape": str(shaped.shape),
         **({"latency_tokens": shaped.tokens} if shaped.tokens else {}),
         "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, up to {p.max_tokens} at once",

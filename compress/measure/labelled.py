@@ -41,12 +41,14 @@ def measure_models(
     group_column: str | None = None,
     as_deployed: bool = False,
     length: int | None = None,
+    timed: bool = True,
 ) -> list[MeasuredModel]:
     """Measure models on a split of the labelled data that the options name; `against`, if given, comes first.
 
     group_column: of the groups that are compared with each other.
     as_deployed: where no runtime is named, a float model with an ONNX file is timed in the fastest one of this machine.
     length: latency is measured on sequences of so many tokens; None: on texts of the data.
+    timed: without it, quality, size and operations only.
     """
     folders = list(dict.fromkeys(resolve(name, options.tracking_uri) for name in models))
     alone = against is None and len(folders) == 1
@@ -70,7 +72,7 @@ def measure_models(
     texts = None
     if length is None:
         texts = sample_texts(rows, data=dataset, **read, calls=choose_calls(places))
-    cost = CostPlan(length=length, texts=texts)
+    cost = CostPlan(length=length, texts=texts, timed=timed)
     if as_deployed and options.runtime is None:
         how: dict[str, Any] = {"task": table.task, "settings": settings_for(recipe, table)}
         subjects = [_in_fastest(subject, cost, options, console, **how) for subject in subjects]

@@ -88,7 +88,8 @@ def measure(
         calls = choose_calls([s.folder for s in subjects])
         texts = sample_texts(rows, data=dataset, digest=digest, max_length=max_length, batch=cost.batch, calls=calls)
         cost = replace(cost, texts=texts)
-    say("timing " + ", ".join(s.name for s in subjects))
+    if cost.timed:
+        say("timing " + ", ".join(s.name for s in subjects))
     costs = measure_cost(predictors, [sample_rows(a.examples, cost.throughput_rows) for a in answered], cost, watch)
     apart = groups(kind, rows, names, sliced)
     compared = [] if group_column is None else groups(kind, rows, names, [group_column], flag="group column")

@@ -86,6 +86,8 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
             return lines
         others = [m.context for m in beside if "runtime" in m.context]
         shared = [c[key] for key in ("runtime", "precision") if all(one[key] == c[key] for one in others)]
+        if "latency_shape" not in c:
+            return [*lines, ", ".join([f"not timed; computed on {c['device']}", threads, *shared])]
         lines.append(", ".join([f"speed on {c['device']}", threads, *shared]))
         if c.get("cpu_flags") and c.get("device_kind") == "cpu":
             lines.append(f"cpu instructions: {c['cpu_flags']}")

@@ -58,6 +58,22 @@ def test_evaluate_against_another_model(classifier: compress.Model, splits: Any)
     assert ours["vs_teacher/agreement_pct"] == 100
 
 
+def test_evaluate_without_speed_times_nothing(classifier: compress.Model, splits: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("compress.measure.cost.measure_interleaved", None)
+    result = classifier.evaluate(splits, against=classifier.save("copy"), bootstrap=100, no_speed=True, quiet=True)
+    ours = result.to_dict()["models"][1]
+    assert ours["values"]["vs_teacher/size_ratio"] == 1
+    assert ours["values"]["speed/gflops"] > 0
+    assert not [name for name in ours["values"] if "latency" in name or "speedup" in name or "throughput" in name]
+    assert "clock" not in ours["context"]
+
+
+@pytest.mark.parametrize("other", [{"length": 8}, {"robustness": "typos"}])
+def test_what_no_speed_cannot_go_with(classifier: compress.Model, splits: Any, other: dict[str, Any]) -> None:
+    with pytest.raises(compress.UserError, match="--no-speed"):
+        classifier.evaluate(splits, no_speed=True, quiet=True, **other)
+
+
 def test_benchmark_times_models_in_turn(classifier: compress.Model) -> None:
     result = classifier.benchmark(classifier.save("copy"), length=8, repeats=5, quiet=True)
     assert all("memory/peak_mb" in values for values in result.metrics.values())
