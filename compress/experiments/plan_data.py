@@ -17,7 +17,8 @@ from compress.run import Run
 from compress.run.teachers import Teachers
 from compress.stages.distill.augmentation import augment_rows, model_folder
 from compress.stages.distill.augmentation_spec import AugmentationSpec
-from compress.stages.shared.stage import StageContext, find_unlabelled_rows
+from compress.stages.shared.stage import StageContext
+from compress.stages.shared.unlabelled_rows import find_unlabelled_rows
 
 EXAMPLES = 3
 WIDTH = 160  # characters of an example

@@ -38,6 +38,11 @@ class Source:
     info: Mapping[str, Any] = field(default_factory=dict)
     documents: pa.ChunkedArray | None = None
 
+    @property
+    def first(self) -> Frame:
+        """The split whose columns stand for all."""
+        return next(iter(self.frames.values()))
+
 
 def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = None, *, plain: bool = False) -> Source:
     """Find and read what `name` means, as it is. plain: files of plain text are data too.

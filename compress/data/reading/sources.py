@@ -77,58 +77,28 @@ def open_table(
     bound = tasks.find_bound(expect_head) if task is None else tasks.task_of(task)
     source = open_source(name, notes, splits, plain=bound is not None and bound.label_free)
     asked = _asked(source.info, text_column, text_pair_column, label_column)
-    first = next(iter(source.frames.values()))
-    kind = _task(task, source, first, asked, expect_head, named=text_column is not None)
-    if expect_head is not None and kind.head != expect_head:
-        raise UserError(
-            f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(expect_head).kind}",
-            where=source.name,
-            do="use data for the same task as the model, or set the task of the data with --task",
-        )
-    kind = kind.configure(settings or {})
+    kind = _find_task(task, source, asked, expect_head, named=text_column is not None).configure(settings or {})
     if kind.pairs_answer:
         _refuse_added_rows(kind, unlabelled, labelled_rows, pool, teacher)
     if kind.scores_of and label_column is None and not _holds_scores(source, kind):
         asked = replace(asked, label=None)
-    wanted = TaskColumns(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
-    roles, more = columns.roles(first, wanted, asked, source.name)
-    notes += more
-    if kind.label_free and source.documents is None and "text_pair" not in roles and "label" in roles:
-        notes.append(f"column '{printable(roles.pop('label'), 60)}' is not used: a score compares two texts")
-    kind.check_columns(first, roles, source.name)
-    needs_labels = not (bare or kind.label_free or kind.pairs_answer)
-    if "label" not in roles and needs_labels and set(source.frames) != {"unlabelled"}:
-        raise UserError(
-            "cannot infer the label column", where=source.name, do=f"name it; {columns.format_columns(first)}"
-        )
-    columns.same_columns(source.frames, roles, source.name)
+    roles = _find_roles(kind, source, asked, notes, bare=bare)
     told_apart = columns.others(source.frames, roles, others, source.name)
-    names = labels or _said_names(source, first, roles)
+    names = labels or _said_names(source, roles)
     read = _read_labels(kind, source, roles, Choices(names, expect_labels, bad_tags, bad_rows))
     notes += read.notes
     if "label" in roles:
         kind.choose_metrics(read.names)  # refuses one that it is not judged by
     reader = None if teacher is None else TeacherReader(teacher, kind, read.names)
-    rows = {}
-    for split, frame in source.frames.items():
-        if split in read.hidden:
-            notes.append(f"{split}: its labels are withheld (all -1 or empty), so it is not used")
-            continue
-        labelled = read.numbers.get(split)
-        rows[split] = _rows(
-            kind, frame, roles, labelled, read.names, f"{source.name}: {split}", bad_rows, notes, told_apart,
-            reader if split in TAUGHT else None,
-        )  # fmt: skip
+    rows = _read_splits(kind, source, roles, read, bad_rows, notes, told_apart, reader)
     if measured is not None and measured in rows and "train" not in rows:
         needed = (measured,)
-    if source.documents is not None:
-        rows = {split: replace(part, documents=source.documents) for split, part in rows.items()}
     rows = splitting.complete(kind.arrange(rows, source.name, bad_rows, notes), needed, seed, source.name, notes)
     own = rows
     if unlabelled is not None:
         more = read_unlabelled(unlabelled, kind, roles, read.names, notes, reader)
         notes.append(f"unlabelled: {format_count(len(more))} of {unlabelled}")
-        rows = {**rows, "unlabelled": join_unlabelled(kind, [*_given(rows, "unlabelled"), more], read.names)}
+        rows = _with_unlabelled(kind, rows, more, read.names)
     texts.note_oddities(rows, notes)
     texts.note_repeats(rows, notes)
     if limit is not None:
@@ -145,18 +115,13 @@ def open_table(
         if reader is not None:
             why = "no teacher labels its rows"
             raise UserError("--pool is not supported with teacher columns", where="--pool", why=why, do="remove one")
-        more = select_rows(pool, kind, rows, read.names, notes)
-        rows = {**rows, "unlabelled": join_unlabelled(kind, [*_given(rows, "unlabelled"), more], read.names)}
+        rows = _with_unlabelled(kind, rows, select_rows(pool, kind, rows, read.names, notes), read.names)
     if reader is not None:
         rows = _fill_in(reader, rows, source.name, notes)
-    digest = table.fingerprint(rows, kind.kind, read.names)
-    source_digest = (
-        digest
-        if rows is own
-        else table.fingerprint(
-            {split: replace(part, taught=None) for split, part in own.items()}, kind.kind, read.names
-        )
-    )
+    source_digest = digest = table.fingerprint(rows, kind.kind, read.names)
+    if rows is not own:
+        untaught = {split: replace(part, taught=None) for split, part in own.items()}
+        source_digest = table.fingerprint(untaught, kind.kind, read.names)
     chosen = kind.settings_of(rows.get("train"), settings or {})
     metric = kind.metric_of(next(iter(rows.values())))
     chosen = chosen if metric is None else {**chosen, METRIC: metric}
@@ -206,8 +171,10 @@ def _fill_in(reader: TeacherReader, rows: Mapping[str, Rows], where: str, notes:
     return made
 
 
-def _given(rows: Mapping[str, Rows], split: str) -> list[Rows]:
-    return [rows[split]] if split in rows else []
+def _with_unlabelled(task: Task, rows: Mapping[str, Rows], more: Rows, names: Sequence[str]) -> dict[str, Rows]:
+    """The splits, with more rows without labels after those that are there."""
+    given = [rows["unlabelled"]] if "unlabelled" in rows else []
+    return {**rows, "unlabelled": join_unlabelled(task, [*given, more], names)}
 
 
 def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: str | None) -> RequestedColumns:
@@ -222,14 +189,23 @@ def _asked(info: Mapping[str, Any], text: str | None, pair: str | None, label: s
     return RequestedColumns(text, pair, label or (own if isinstance(own, str) else None))
 
 
-def _task(
-    task: str | None,
-    source: Source,
-    first: Frame,
-    asked: RequestedColumns,
-    head: tuple[str, str] | None,
-    *,
-    named: bool,
+def _find_task(
+    task: str | None, source: Source, asked: RequestedColumns, head: tuple[str, str] | None, *, named: bool
+) -> Task:
+    """The kind of task that the data is for. named: a person named the column of the text. Raises UserError where the
+    model's head is for another."""
+    kind = _infer_task(task, source, asked, head, named=named)
+    if head is not None and kind.head != head:
+        raise UserError(
+            f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(head).kind}",
+            where=source.name,
+            do="use data for the same task as the model, or set the task of the data with --task",
+        )
+    return kind
+
+
+def _infer_task(
+    task: str | None, source: Source, asked: RequestedColumns, head: tuple[str, str] | None, *, named: bool
 ) -> Task:
     said = source.info.get("task")
     if task is not None:
@@ -238,7 +214,25 @@ def _task(
         return bound
     if isinstance(said, str) and not named:
         return tasks.find_task(said, source.name)
-    return tasks.choose(first, asked, head)
+    return tasks.choose(source.first, asked, head)
+
+
+def _find_roles(kind: Task, source: Source, asked: RequestedColumns, notes: list[str], *, bare: bool) -> dict[str, str]:
+    """Role → column. Raises UserError for one that is missing, and for splits with different columns."""
+    first = source.first
+    wanted = TaskColumns(kind.text_roles, kind.optional_roles, kind.usual, kind.usual_labels)
+    roles, more = columns.roles(first, wanted, asked, source.name)
+    notes += more
+    if kind.label_free and source.documents is None and "text_pair" not in roles and "label" in roles:
+        notes.append(f"column '{printable(roles.pop('label'), 60)}' is not used: a score compares two texts")
+    kind.check_columns(first, roles, source.name)
+    needs_labels = not (bare or kind.label_free or kind.pairs_answer)
+    if "label" not in roles and needs_labels and set(source.frames) != {"unlabelled"}:
+        raise UserError(
+            "cannot infer the label column", where=source.name, do=f"name it; {columns.format_columns(first)}"
+        )
+    columns.same_columns(source.frames, roles, source.name)
+    return roles
 
 
 def _holds_scores(source: Source, kind: Task) -> bool:
@@ -247,12 +241,12 @@ def _holds_scores(source: Source, kind: Task) -> bool:
     return not isinstance(said, str) or tasks.find_task(said, source.name).kind in kind.scores_of
 
 
-def _said_names(source: Source, first: Frame, roles: Mapping[str, str]) -> Sequence[str] | None:
+def _said_names(source: Source, roles: Mapping[str, str]) -> Sequence[str] | None:
     """Label names by the data itself, if they are those of the column that is used."""
     column = roles.get("label", "")
     if source.info.get("label_column", column) == column and "label_names" in source.info:
         return source.info["label_names"]
-    return first.class_names.get(column)
+    return source.first.class_names.get(column)
 
 
 def _read_labels(task: Task, source: Source, roles: Mapping[str, str], choices: Choices) -> Labels:
@@ -262,7 +256,25 @@ def _read_labels(task: Task, source: Source, roles: Mapping[str, str], choices: 
     return task.read_labels(labelled, source.name, choices)
 
 
-def _rows(
+def _read_splits(
+    task: Task, source: Source, roles: Mapping[str, str], read: Labels, bad_rows: str, notes: list[str],
+    others: Sequence[str], reader: TeacherReader | None,
+) -> dict[str, Rows]:  # fmt: skip
+    """All splits whose labels are not withheld."""
+    rows = {}
+    for split, frame in source.frames.items():
+        if split in read.hidden:
+            notes.append(f"{split}: its labels are withheld (all -1 or empty), so it is not used")
+            continue
+        part = _read_rows(
+            task, frame, roles, read.numbers.get(split), read.names, f"{source.name}: {split}", bad_rows, notes,
+            others, reader if split in TAUGHT else None,
+        )  # fmt: skip
+        rows[split] = part if source.documents is None else replace(part, documents=source.documents)
+    return rows
+
+
+def _read_rows(
     task: Task,
     frame: Frame,
     roles: Mapping[str, str],
@@ -316,8 +328,7 @@ def _hide_labels(
     train = rows["train"]
     places = order(len(train), "limit", seed)
     kept, hidden = (train.take(np.sort(part)) for part in (places[:labelled], places[labelled:]))
-    pool = join_unlabelled(task, [*_given(rows, "unlabelled"), hidden], names)
-    return {**rows, "train": kept, "unlabelled": pool}
+    return _with_unlabelled(task, {**rows, "train": kept}, hidden, names)
 
 
 def _limited(rows: Rows, limit: int, seed: int) -> Rows:
