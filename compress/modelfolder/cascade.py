@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from compress.errors import UserError, printable
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import meta as metas
-from compress.modelfolder.card import Facts, render
+from compress.modelfolder.card.facts import Facts
+from compress.modelfolder.card.page import render
 from compress.modelfolder.folder import FolderInfo, FolderMeta
 from compress.modelfolder.meta import CASCADE, is_cascade
 from compress.modelfolder.save import README

@@ -15,10 +15,11 @@ from compress.encoder.modules.masks import require_pattern, sparse_parts
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied
 from compress.errors import UserError
-from compress.modelfolder import card as cards
 from compress.modelfolder import cross_encoder, labels, private, tokenizer_config, vocabulary, weights
 from compress.modelfolder import family as families
 from compress.modelfolder import meta as metas
+from compress.modelfolder.card.facts import Facts
+from compress.modelfolder.card.page import render
 from compress.modelfolder.family import NATIVE, OLDER, Family, stock_heads
 from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.open import CONFIG, open_folder
@@ -90,7 +91,7 @@ def save_model(
             atomic.write_json(temp / private.FILE, own)
         _write_files(temp, given)
         atomic.write_json(temp / metas.FILE, meta.model_dump(mode="json"))
-        atomic.write_text(temp / README, cards.render(meta, facts) if card is None else card)
+        atomic.write_text(temp / README, render(meta, facts) if card is None else card)
         _check_written(temp, model, files)
     return target
 
@@ -123,7 +124,7 @@ def annotate(
         with torch.device("meta"):
             model = Model(config, heads)
         facts = _facts(folder.name, model, opened.values, objections, (*kept, *(beside or {})))
-        card = cards.render(meta, facts)
+        card = render(meta, facts)
     with atomic.new_folder(folder, replace=True) as temp:
         for name in kept:
             _carry(folder / name, temp / name)
@@ -246,10 +247,10 @@ def _config_values(model: Model, family: Family, meta: FolderMeta, state: Mappin
 
 def _facts(
     name: str, model: Model, values: Mapping[str, Any], objections: Mapping[str, str], files: Collection[str]
-) -> cards.Facts:
+) -> Facts:
     config, heads = model.config, model.head_configs
     count = config.count_parameters() + sum(head.count_parameters(config) for head in heads.values())
-    return cards.Facts(
+    return Facts(
         name=name,
         parameters=count,
         parameters_without_embeddings=count - config.count_embeddings(),

@@ -17,7 +17,9 @@ from compress.contracts import FAKE, Measurement
 from compress.encoder.modules.model import Model
 from compress.measure.measured_model import MeasuredModel
 from compress.measure.subject import Subject
-from compress.modelfolder import card
+from compress.modelfolder.card.facts import Facts
+from compress.modelfolder.card.page import render
+from compress.modelfolder.card.text import escape
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote, annotate, load_model, save_model
 from compress.modelfolder.language import read_license
 from compress.modelfolder.meta import CERTIFICATE, SlicesNote
@@ -124,7 +126,7 @@ def test_foreign_text_cannot_leave_its_place(field: str, tiny_model: Model, tmp_
 @settings(max_examples=scaled(200), deadline=None)
 @given(text=st.text(max_size=60))
 def test_escaped_text_has_no_markup_left(text: str) -> None:
-    escaped = card.escape(text)
+    escaped = escape(text)
     assert escaped.isprintable() or not escaped
     bare = re.sub(r"&(#\d+|amp|lt|gt);", "", escaped)
     assert not re.search(r"(?<!\\)(?:\\\\)*[`*_\[\]()|#!~]|://|www\.|@", bare)
@@ -270,8 +272,8 @@ def test_names_of_groups_stay_text(tiny_model: Model, tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_task_head_is_for_training() -> None:
-    facts = card.Facts("m", 9, 5, 1, 8, heads=("mlm",), stock_class="BertForMaskedLM", objections={})
-    found = sections(card.render(FolderMeta(data=DataNote(name="wiki", fingerprint="ab")), facts))
+    facts = Facts("m", 9, 5, 1, 8, heads=("mlm",), stock_class="BertForMaskedLM", objections={})
+    found = sections(render(FolderMeta(data=DataNote(name="wiki", fingerprint="ab")), facts))
     assert found["Intended use"] == [
         "- no task head: it returns hidden states and masked-LM logits; fine-tune it before using it for a task",
         "- for texts similar to wiki",
@@ -388,8 +390,8 @@ def test_foreign_names_leave_the_head_readable(name: str, dataset: str, license:
         lineage=(Parent(role="teacher", name=name, fingerprint=""),),
         data=DataNote(name=name, fingerprint=""),
     ).with_measurement(Measurement({"quality/accuracy": 0.5}, {"dataset": dataset, "rows": "1"}))
-    facts = card.Facts(name, 1, 1, 1, 1, ("task",), "BertForSequenceClassification", {})
-    found = head(card.render(meta, facts))
+    facts = Facts(name, 1, 1, 1, 1, ("task",), "BertForSequenceClassification", {})
+    found = head(render(meta, facts))
     assert {"library_name", "tags", "model-index", "metrics"} <= set(found)
     assert set(found) <= {
         *("library_name", "pipeline_tag", "license", "base_model", "datasets", "metrics", "tags", "model-index"),
@@ -406,7 +408,7 @@ def test_a_model_without_figures_has_no_model_index(tiny_model: Model, tmp_path:
 
 def used(**facts: Any) -> str:
     told = {"stock_class": "BertForSequenceClassification", "objections": {}, **facts}
-    text = card.render(FolderMeta(task="classification", max_length=24), card.Facts("m", 1, 1, 1, 1, ("task",), **told))
+    text = render(FolderMeta(task="classification", max_length=24), Facts("m", 1, 1, 1, 1, ("task",), **told))
     return text.partition("## How to use")[2]
 
 

@@ -1,0 +1,1 @@
+"""The model card, README.md, part by part."""

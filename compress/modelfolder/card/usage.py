@@ -1,0 +1,103 @@
+"""The code of a model card: how each library loads the folder and computes with it."""
+
+from __future__ import annotations
+
+from compress.modelfolder.card.facts import QUESTION_ANSWERING, Facts
+from compress.modelfolder.cross_encoder import RERANKING
+from compress.modelfolder.meta import FolderMeta
+
+
+def format_usage(meta: FolderMeta, facts: Facts) -> str:
+    """Code that computes what the figures are of: of a quantized model with integers, never its float weights."""
+    lines = ["## How to use", ""]
+    if "task" in facts.heads:
+        own = {QUESTION_ANSWERING: '--question "…" --context "…"', RERANKING: '"a query" --pair "a document"'}
+        given = own.get(meta.task or "", '"some text"')
+        lines += ["```sh", f"compress predict <this folder> {given}", "```", ""]
+    if facts.is_static:
+        return "\n".join([*lines, "With sentence-transformers:", "", *_with_sentence_transformers()])
+    if meta.task == RERANKING and facts.stock_class and not facts.quantized:
+        lines += ["With sentence-transformers:", "", *_WITH_CROSS_ENCODER, ""]
+    elif facts.stock_class and not facts.quantized:
+        lines += ["With transformers:", "", *_with_transformers(meta, facts.stock_class), ""]
+    if facts.onnx:
+        computes = ", which computes with integers" if facts.quantized else ""
+        lines += [f"With onnxruntime and the tokenizer{computes}:", "", *_with_onnxruntime(meta), ""]
+    if not facts.stock_class or (facts.quantized and not facts.onnx):
+        lines += ["With compress:", "", *_with_compress(meta, facts), ""]
+    if facts.quantized and not facts.onnx:
+        lines.append("`compress export <this folder> --output <new folder>` writes an ONNX file for other programs.")
+    return "\n".join(lines).rstrip()
+
+
+_WITH_CROSS_ENCODER = (
+    "```python",
+    "from sentence_transformers import CrossEncoder",
+    "",
+    'scores = CrossEncoder("<this folder>").predict([("a query", "a document")])',
+    "```",
+)
+
+
+def _call(meta: FolderMeta, tensors: str) -> str:
+    """The tokenizer's arguments."""
+    asks = meta.task == QUESTION_ANSWERING
+    cut = '"only_second"' if asks else "True"
+    length = f", truncation={cut}, max_length={meta.max_length}" if meta.max_length else ""
+    pairs = {QUESTION_ANSWERING: '"a question", "a context"', RERANKING: '"a query", "a document"'}
+    texts = pairs.get(meta.task or "", '"a text"')
+    return f'{texts}, return_tensors="{tensors}"{length}'
+
+
+def _with_transformers(meta: FolderMeta, name: str) -> list[str]:
+    return [
+        "```python",
+        f"from transformers import AutoTokenizer, {name}",
+        "",
+        'tokenizer = AutoTokenizer.from_pretrained("<this folder>")',
+        f'model = {name}.from_pretrained("<this folder>")',
+        f"output = model(**tokenizer({_call(meta, 'pt')}))",
+        "```",
+    ]
+
+
+def _with_sentence_transformers() -> list[str]:
+    return [
+        "```python",
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        'vectors = SentenceTransformer("<this folder>").encode(["a text"])',
+        "```",
+    ]
+
+
+def _with_onnxruntime(meta: FolderMeta) -> list[str]:
+    return [
+        "```python",
+        "import onnxruntime",
+        "from transformers import AutoTokenizer",
+        "",
+        'tokenizer = AutoTokenizer.from_pretrained("<this folder>")',
+        'session = onnxruntime.InferenceSession("<this folder>/model.onnx")',
+        f"encoded = tokenizer({_call(meta, 'np')})",
+        'inputs = {entry.name: encoded[entry.name].astype("int64") for entry in session.get_inputs()}',
+        "outputs = session.run(None, inputs)",
+        "```",
+    ]
+
+
+def _with_compress(meta: FolderMeta, facts: Facts) -> list[str]:
+    integers = ', device="cpu", runtime="torch-int8"' if facts.quantized else ""
+    if "task" not in facts.heads:
+        load = ["from pathlib import Path", "", "from compress.modelfolder.folder import load_model", ""]
+        return ["```python", *load, 'model = load_model(Path("<this folder>")).model', "```"]
+    own = {QUESTION_ANSWERING: '"a question", ["a context"]', RERANKING: '["a query"], ["a document"]'}
+    texts = own.get(meta.task or "", '"a text"')
+    return [
+        "```python",
+        "import compress",
+        "",
+        f'model = compress.load("<this folder>"{integers})',
+        f"answers = model.predict({texts})",
+        "```",
+    ]
