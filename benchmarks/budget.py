@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import Table
 from compress.data.tasks import task_of

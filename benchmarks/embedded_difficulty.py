@@ -134,7 +134,7 @@ def untrained_cut_and_gain(teacher: Path, run: Path) -> tuple[float, Any]:
     import torch
 
     from compress.contracts import Needs
-    from compress.data.batches.batches import evaluation_batches
+    from compress.data.batches.evaluation_batches import evaluation_batches
     from compress.data.reading.sources import open_table
     from compress.encoder.reshape.students import take_layers
     from compress.predict.predictor import MAX_TOKENS, Predictor

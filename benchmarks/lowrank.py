@@ -17,7 +17,7 @@ import torch
 
 from compress import registry
 from compress.contracts import Needs
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.reading.sources import open_table
 from compress.encoder.infer import statistics
 from compress.encoder.infer.prepare import prepare

@@ -27,7 +27,7 @@ import transformers
 
 from compress.commands.predict import read_rows, write_answers
 from compress.contracts import Batch, RunOptions
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples, collate
 from compress.predict.predictor import MAX_TOKENS, Predictor
 

@@ -26,7 +26,7 @@ import transformers
 from side_by_side import Call, in_turns
 
 from compress.contracts import Batch, Needs
-from compress.data.batches.batches import evaluation_batches, restore_order
+from compress.data.batches.evaluation_batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
 from compress.data.reading.sources import open_table
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig

@@ -25,7 +25,8 @@ import torch
 from commands import evaluated, reported
 
 from compress.contracts import Batch, LayerGroups, Needs, SharedStart
-from compress.data.batches.batches import TaskBatches, evaluation_batches, restore_order
+from compress.data.batches.evaluation_batches import evaluation_batches, restore_order
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.reading.sources import open_table
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer

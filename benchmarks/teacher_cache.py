@@ -27,9 +27,9 @@ from typing import Any
 import torch
 
 from compress.contracts import Needs, TrainingPlan
-from compress.data.batches.batches import TaskBatches
 from compress.data.batches.examples import encode_texts
 from compress.data.batches.fixed_rows import get_fixed_rows
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.layer_maps import ModelPair, resolve

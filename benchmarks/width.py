@@ -18,8 +18,9 @@ from pathlib import Path
 import torch
 
 from compress import registry
-from compress.data.batches.batches import TaskBatches, evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.randomness import draw_spread_rows
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.reading.sources import open_table
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer

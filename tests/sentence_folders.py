@@ -10,7 +10,7 @@ import torch
 from long_text import check_limits
 
 from compress.contracts import Needs
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
 from compress.modelfolder.folder import load_model

@@ -7,7 +7,7 @@ import re
 
 from compress.analyze.rounding import PERCENT, SIGMAS, WAYS, Input, Rounding, measure_rounding
 from compress.analyze.subject import Analysis, Subject
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.predict.predictor import MAX_TOKENS
 from compress.report.plots import heatmap, line_chart

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions, Watch, unwatched
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Table, spread_places
 from compress.data.tasks import task_of

@@ -72,7 +72,7 @@ class Model:
 
     def batches(self, texts: str | Sequence[str], pairs: Sequence[str] | None = None) -> list[Batch]:
         """The texts as `torch_module` reads them: packed tokens, `batch.row_ids` says which text each row is."""
-        from compress.data.batches.batches import evaluation_batches
+        from compress.data.batches.evaluation_batches import evaluation_batches
         from compress.predict.predictor import MAX_TOKENS
 
         one = self._predictor

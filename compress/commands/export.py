@@ -14,7 +14,7 @@ import torch
 
 from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.tables.random_rows import draw_mixed_rows, draw_random_rows
 from compress.data.text.tokenizer_files import complete
 from compress.encoder.infer.prepare import prepare

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples, TextSource
 from compress.data.tables.table import Rows
 from compress.data.task import Task

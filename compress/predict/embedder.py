@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Needs
-from compress.data.batches.batches import evaluation_batches, restore_outputs
+from compress.data.batches.evaluation_batches import evaluation_batches, restore_outputs
 from compress.data.batches.examples import encode_texts
 from compress.data.tasks.embedding import check_prompts
 from compress.data.text.tokenizer import Tokenizer

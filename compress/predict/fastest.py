@@ -10,7 +10,7 @@ import torch
 
 from compress.console import Console
 from compress.contracts import Batch, RunOptions
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError

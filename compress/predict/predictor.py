@@ -13,7 +13,12 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, Needs, Teacher
-from compress.data.batches.batches import EvaluationBatches, bucketed_batches, evaluation_batches, restore_outputs
+from compress.data.batches.evaluation_batches import (
+    EvaluationBatches,
+    bucketed_batches,
+    evaluation_batches,
+    restore_outputs,
+)
 from compress.data.batches.examples import Examples
 from compress.data.tables.label_order import outputs_in_order
 from compress.data.tables.table import Rows

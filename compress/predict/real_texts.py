@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from compress.contracts import Batch, TextLengths
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import SLICE, Rows
 from compress.data.task import Task

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.tables.table import Rows
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder

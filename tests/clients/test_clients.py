@@ -27,7 +27,7 @@ from peer import PACKAGES
 
 from compress.commands.export import export_folder
 from compress.contracts import RunOptions
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.config.schemes import QuantizationSpec

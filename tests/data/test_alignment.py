@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.contracts import Batch
-from compress.data.batches.batches import TaskBatches
 from compress.data.batches.examples import encode_texts
 from compress.data.batches.paired import PairedBatches, PairedRows, get_teacher_batch
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.text.alignment import BETWEEN, END, FIRST, SECOND, START, Spans, TokenRows, align
 from compress.data.text.tokenizer import EncodedRows, Tokenizer
 from compress.errors import UserError

@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.contracts import Batch
-from compress.data.batches.batches import CorpusBatches, TaskBatches, evaluation_batches, micro_batches
+from compress.data.batches.corpus_batches import CorpusBatches
+from compress.data.batches.epoch_order import micro_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples, collate, examples_of, join, require_labels
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.reading.corpus import Corpus, open_corpus
 from compress.data.tables.table import UNLABELLED
 from compress.data.text.tokenizer import Tokenizer

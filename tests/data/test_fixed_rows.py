@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from compress.contracts import BatchSource
-from compress.data.batches.batches import TaskBatches
 from compress.data.batches.examples import Examples
 from compress.data.batches.fixed_rows import FixedRows, get_fixed_rows
+from compress.data.batches.task_batches import TaskBatches
 
 LENGTHS = (3, 5, 4)
 OFFSETS = np.array([0, 3, 8, 12], np.int64)

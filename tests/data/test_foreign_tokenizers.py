@@ -9,7 +9,7 @@ import foreign_tokenizers
 import numpy as np
 import pytest
 
-from compress.data.batches.batches import CorpusBatches
+from compress.data.batches.corpus_batches import CorpusBatches
 from compress.data.reading.corpus import open_corpus
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import tokenize

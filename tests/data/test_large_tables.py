@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from compress.data.batches import randomness
-from compress.data.batches.batches import TaskBatches
 from compress.data.batches.examples import encode_rows, join
 from compress.data.batches.randomness import LongOrder, order
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.reading import frame, text_files
 from compress.data.reading.sources import open_table
 from compress.data.tables import table as tables

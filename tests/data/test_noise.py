@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.contracts import NOISE_KINDS, NoiseSpec
-from compress.data.batches.batches import CorpusBatches, TaskBatches
+from compress.data.batches.corpus_batches import CorpusBatches
 from compress.data.batches.examples import encode_texts
 from compress.data.batches.randomness import stream
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.reading.corpus import open_corpus
 from compress.data.tables.table import Rows
 from compress.data.text.noise import NEIGHBOURS, EachEpoch, add_typos, add_typos_to_corpus, add_typos_to_rows

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compress.data.batches.batches import TaskBatches
 from compress.data.batches.ragged import Ragged
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import Rows, Table
 from compress.data.tasks import task_of

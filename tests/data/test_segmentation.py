@@ -12,7 +12,7 @@ from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compress.data.batches.batches import CorpusBatches
+from compress.data.batches.corpus_batches import CorpusBatches
 from compress.data.reading.corpus import open_corpus
 from compress.data.text.segmentation import IDEOGRAPH, Segmenter, import_segmenter, word_list
 from compress.data.text.tokenizer import Tokenizer

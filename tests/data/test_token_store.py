@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compress.contracts import Batch, MaskingSpec, NoiseSpec, TrainingPlan
-from compress.data.batches.batches import CorpusBatches
+from compress.data.batches.corpus_batches import CorpusBatches
 from compress.data.reading import file_corpus as filecorpus
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.file_corpus import FileCorpus, open_corpus, select_split

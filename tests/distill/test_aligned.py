@@ -8,9 +8,9 @@ import torch
 
 from compress import registry
 from compress.contracts import Batch
-from compress.data.batches.batches import TaskBatches
 from compress.data.batches.examples import Examples, encode_texts
 from compress.data.batches.paired import PairedBatches, PairedRows, get_teacher_batch
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.text.alignment import TokenRows, align
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig

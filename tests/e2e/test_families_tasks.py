@@ -17,7 +17,7 @@ import torch
 from test_families_verbs import FAMILIES
 
 from compress.contracts import Needs
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import Table
 from compress.data.tasks import task_of

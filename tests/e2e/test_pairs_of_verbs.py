@@ -18,7 +18,7 @@ import torch
 
 from compress import registry
 from compress.contracts import Batch
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import encode_texts
 from compress.data.tables.table import Table
 from compress.data.text.tokenizer import Tokenizer

@@ -12,7 +12,7 @@ from encoder_helpers import UNIFORM, VARIATIONS, batch, model, needs
 from torch import Tensor
 
 from compress.contracts import EncoderOutput, Needs
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig

@@ -7,7 +7,7 @@ import pytest
 import test_onnx_encoder as floats
 from test_onnx_integers import quantized
 
-from compress.data.batches.batches import bucketed_batches
+from compress.data.batches.evaluation_batches import bucketed_batches
 from compress.data.batches.examples import Examples, collate
 from compress.encoder.config.encoder import EncoderConfig, LayerShape
 from compress.encoder.modules.model import Model

@@ -12,7 +12,7 @@ from cut_tokenizers import OTHERS, TEXTS, cut, pieces_of
 from foreign_tokenizers import of_family
 
 from compress.contracts import Needs
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig

@@ -20,8 +20,8 @@ from torchrun_places import places
 from training_toy import Flag, Log, context
 
 from compress.contracts import Batch, BatchSource, TrainingPlan
-from compress.data.batches.batches import TaskBatches
 from compress.data.batches.examples import Examples
+from compress.data.batches.task_batches import TaskBatches
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model

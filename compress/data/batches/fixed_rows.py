@@ -10,8 +10,10 @@ from typing import Protocol
 import numpy as np
 
 from compress.contracts import Batch, BatchSource
-from compress.data.batches.batches import CorpusBatches, TaskBatches, micro_batches
+from compress.data.batches.corpus_batches import CorpusBatches
+from compress.data.batches.epoch_order import micro_batches
 from compress.data.batches.examples import collate
+from compress.data.batches.task_batches import TaskBatches
 
 
 class FixedRows(Protocol):

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, EncoderOutput, Needs, Progress, Teacher, WidthScores
-from compress.data.batches.batches import evaluation_batches, restore_order
+from compress.data.batches.evaluation_batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
 from compress.data.batches.randomness import draw_spread_rows
 from compress.data.tables.table import Rows, Table

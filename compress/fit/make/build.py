@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model

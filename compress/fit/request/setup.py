@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from compress.console import Console
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.tables.random_rows import draw_mixed_rows
 from compress.encoder.modules.model import Model
 from compress.errors import UserError

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from compress.contracts import Needs, Teacher
-from compress.data.batches.batches import micro_batches
+from compress.data.batches.epoch_order import micro_batches
 from compress.data.batches.examples import pack
 from compress.data.batches.ragged import bounds_of
 from compress.data.text.rewording import Passage

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compress.contracts import Batch
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.shapes import resize_config

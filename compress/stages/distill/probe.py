@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.data.batches.batches import evaluation_batches, restore_order
+from compress.data.batches.evaluation_batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows, Table, spread_places
 from compress.data.task import ScoredAnswers

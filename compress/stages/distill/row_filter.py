@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.ragged import Ragged
 from compress.data.tables.table import Rows, format_count
 from compress.data.task import Task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compress.data.batches.batches import evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.text.tokenizer_files import complete
 from compress.modelfolder.folder import load_model
 from compress.predict.predictor import MAX_TOKENS

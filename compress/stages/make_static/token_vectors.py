@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, Needs, Teacher
-from compress.data.batches.batches import evaluation_batches, restore_order
+from compress.data.batches.evaluation_batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples, examples_of
 from compress.data.tables.table import UNLABELLED
 from compress.data.text.tokenizer import EncodedRows, Tokenizer

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput
-from compress.data.batches.batches import copy_to_host
+from compress.data.batches.evaluation_batches import copy_to_host
 from compress.encoder.config.encoder import HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
 from compress.objectives._vocabulary import logits_at

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from compress.contracts import BatchSource
-from compress.data.batches.batches import CorpusBatches
+from compress.data.batches.corpus_batches import CorpusBatches
 from compress.data.text.noise import EachEpoch
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from compress.contracts import Needs
-from compress.data.batches.batches import TaskBatches, evaluation_batches, restore_order
+from compress.data.batches.evaluation_batches import evaluation_batches, restore_order
 from compress.data.batches.randomness import draw_spread_rows
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.tables.table import Table
 from compress.data.task import ScoredAnswers
 from compress.data.tasks import task_of

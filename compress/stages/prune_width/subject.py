@@ -8,8 +8,9 @@ from typing import Any
 
 from compress import registry
 from compress.contracts import Batch, WidthImportance, WidthScores
-from compress.data.batches.batches import TaskBatches, evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.randomness import draw_spread_rows
+from compress.data.batches.task_batches import TaskBatches
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.unsupported import refuse_low_rank, refuse_quantized, refuse_sparse
 from compress.encoder.infer.prepare import prepare

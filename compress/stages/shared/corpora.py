@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.contracts import Batch, BatchSource, EncoderOutput, MaskingSpec, Needs, NoiseSpec, TrainingPlan
-from compress.data.batches.batches import CorpusBatches, copy_to_host
+from compress.data.batches.corpus_batches import CorpusBatches
+from compress.data.batches.evaluation_batches import copy_to_host
 from compress.data.reading.corpus import Corpus, with_task_texts
 from compress.data.reading.file_corpus import open_corpus
 from compress.data.tables.table import Table

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs, Teacher
-from compress.data.batches.batches import copy_to_host
+from compress.data.batches.evaluation_batches import copy_to_host
 from compress.encoder.modules.model import Model
 from compress.objectives._common import Base, field
 from compress.objectives.soft_targets import Objective as SoftTargets

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, BatchSource, NoiseSpec, TrainingPlan
-from compress.data.batches.batches import TaskBatches, evaluation_batches
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples, join, require_labels
 from compress.data.batches.randomness import stream
+from compress.data.batches.task_batches import TaskBatches
 from compress.data.tables.table import Rows, Table
 from compress.data.task import Task
 from compress.data.tasks import task_of

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from compress.contracts import Batch, EncoderOutput, Needs, Teacher
-from compress.data.batches.batches import (
+from compress.data.batches.evaluation_batches import (
     EvaluationBatches,
     copy_to_host,
     evaluation_batches,
