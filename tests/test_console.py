@@ -6,11 +6,14 @@ import io
 import itertools
 import json
 import re
+import sys
+import time
 
 import pytest
 
-from compress import console as module
 from compress.console import Console
+from compress.console.board import BOARD_SECONDS
+from compress.console.progress import PLAIN_SECONDS, format_clock
 from compress.errors import columns, printable
 
 
@@ -32,7 +35,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(module.time, "monotonic", clock)
+    monkeypatch.setattr(time, "monotonic", clock)
     return clock
 
 
@@ -203,8 +206,8 @@ def test_slow_progress_on_a_terminal_begins_late(clock: Clock, monkeypatch: pyte
 
 def test_a_bar_takes_nothing_from_a_piped_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(module.sys, "stdout", pipe := io.StringIO())
-    monkeypatch.setattr(module.sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(sys, "stdout", pipe := io.StringIO())
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     with Console().progress("predict", 10) as progress:
         progress.update(0)
         print("an answer")
@@ -215,7 +218,7 @@ def test_a_bar_takes_nothing_from_a_piped_stdout(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (75, "1:15"), (3661, "1:01:01")])
 def test_clock(seconds: float, text: str) -> None:
-    assert module._clock(seconds) == text
+    assert format_clock(seconds) == text
 
 
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,13 +247,13 @@ def test_an_error_inside_progress_comes_through(monkeypatch: pytest.MonkeyPatch)
 
 def test_updates_are_written_every_few_seconds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0, 0.01)
-    monkeypatch.setattr("compress.console.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("compress.console.progress.time.monotonic", lambda: next(clock))
     console, _, err = made()
     with console.progress("train", 10**9) as progress:
         for step in range(10_000):
             progress.update(step, loss=1.0)
     seconds = next(clock)
-    assert 2 < len(err.getvalue().splitlines()) <= 2 + seconds / module.PLAIN_SECONDS
+    assert 2 < len(err.getvalue().splitlines()) <= 2 + seconds / PLAIN_SECONDS
 
 
 # --- East Asian text: a character fills two columns -------------------------------------------------------------
@@ -303,9 +306,9 @@ def test_jobs_without_a_terminal_are_lines_now_and_then(clock: Clock) -> None:
         board.begin("seed-0")
         board.say("seed-0", "distill 1/9")
         board.draw()
-        clock.now += module.BOARD_SECONDS
+        clock.now += BOARD_SECONDS
         board.draw()
-        clock.now += module.BOARD_SECONDS
+        clock.now += BOARD_SECONDS
         board.draw()
         board.end("seed-0", "failed")
     assert err.getvalue().splitlines() == ["seed-0: started", "seed-0: distill 1/9", "seed-0: failed, 1 of 2 ended"]

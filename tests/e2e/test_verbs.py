@@ -257,7 +257,7 @@ def test_tables_are_read_by_their_column_of_text(taught: Path, compress: Cli, fl
 def test_predicting_a_file_shows_progress_on_stderr(
     flags: tuple[str, ...], taught: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compress.console.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("compress.console.console.SLOW_SECONDS", 0.0)
     (taught / "many.txt").write_text("a good film\n" * 1500, encoding="utf-8")
     done = compress("predict", TEACHER, *flags, "--file", "many.txt")
     assert done.code == 0, done.err
@@ -271,7 +271,7 @@ def test_predicting_a_file_shows_progress_on_stderr(
 
 
 def test_evaluating_shows_progress_with_units(taught: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compress.console.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("compress.console.console.SLOW_SECONDS", 0.0)
     done = compress("evaluate", TEACHER, "--data", "data")
     assert done.code == 0, done.err
     assert re.search(r"scoring teacher/model 0/\d+ 0%\n", done.err), done.err
