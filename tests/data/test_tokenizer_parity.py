@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Native
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from compress.data.text import tokenizer_classes
+from compress.data.text import tokenizer_names
 from compress.data.text.tokenizer import Tokenizer
+from compress.data.text.tokenizer_builders import BUILDERS
 from compress.errors import UserError
 
 transformers = pytest.importorskip("transformers")
@@ -241,15 +242,15 @@ def test_every_class_of_transformers_is_built_or_rejected() -> None:
 
     names = {name for name in TOKENIZER_MAPPING_NAMES.values() if name}
     names |= {name for name in dir(transformers) if name.endswith(("Tokenizer", "TokenizerFast"))}
-    others = {f"{name}Tokenizer" for name in tokenizer_classes.OTHERS}
+    others = {f"{name}Tokenizer" for name in tokenizer_names.OTHERS}
     for name in names:
         found = tokenizer_class_from_name(name)
-        kind = tokenizer_classes.ALIASES.get(name.removesuffix("Fast"), name.removesuffix("Fast"))
-        known = kind in tokenizer_classes.BUILDERS or name in tokenizer_classes._GENERIC or kind in others
+        kind = tokenizer_names.ALIASES.get(name.removesuffix("Fast"), name.removesuffix("Fast"))
+        known = kind in BUILDERS or name in tokenizer_names.GENERIC or kind in others
         assert known or found is None, name
-    for kind in tokenizer_classes.BUILDERS:
+    for kind in BUILDERS:
         assert tokenizer_class_from_name(kind).__name__ == kind
-    for model, kind in tokenizer_classes.BY_MODEL.items():
+    for model, kind in tokenizer_names.BY_MODEL.items():
         if model != "model2vec":  # of another library
             assert TOKENIZER_MAPPING_NAMES[model] == kind
 

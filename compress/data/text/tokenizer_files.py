@@ -12,7 +12,7 @@ from typing import Any, Literal
 import tokenizers
 
 from compress.contracts import SPECIAL_TOKENS
-from compress.data.text import tokenizer_classes, tokenizer_limits, tokenizer_probe
+from compress.data.text import tokenizer_classes, tokenizer_limits, tokenizer_names, tokenizer_probe
 from compress.data.text import tokenizer_native as native
 from compress.errors import UserError
 from compress.storage import safe
@@ -96,7 +96,7 @@ def settle(files: Mapping[str, bytes], model: Mapping[str, Any], where: str) -> 
     if not known:
         if files:
             told = native.parse(files[CONFIG], f"{where}: {CONFIG}") if CONFIG in files else {}
-            tokenizer_classes.class_of(told, model, where)
+            tokenizer_names.class_of(told, model, where)
         return dict(files)
     told = json.dumps({key: model.get(key) for key in ("model_type", "tokenizer_class")})
     return dict(_settled(tuple(files.items()), told, where))
