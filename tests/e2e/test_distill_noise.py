@@ -10,7 +10,7 @@ import pytest
 import torch
 from e2e_toy import DISTILL, PRETRAINED, QUICK, Cli, Server, sha
 
-from compress.stages.distill import stage
+from compress.stages.distill import general, task_specific
 from compress.training.module import StageModule
 
 pytestmark = pytest.mark.thorough
@@ -39,7 +39,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[torch.Tensor]]:
     """What teacher and students read while training, in order."""
     found: dict[str, list[torch.Tensor]] = {"teacher": [], "student": []}
 
-    def prepared(model: Any, precision: str, make: Callable[..., Any] = stage.prepare_teacher) -> Any:
+    def prepared(model: Any, precision: str, make: Callable[..., Any] = general.prepare_teacher) -> Any:
         teacher = make(model, precision)
 
         def told(batch: Any, needs: Any) -> Any:
@@ -52,7 +52,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[torch.Tensor]]:
         found["student"].append(batch.input_ids)
         return run(module, batch)
 
-    monkeypatch.setattr(stage, "prepare_teacher", prepared)
+    monkeypatch.setattr(general, "prepare_teacher", prepared)
+    monkeypatch.setattr(task_specific, "prepare_teacher", prepared)
     monkeypatch.setattr(StageModule, "forward", forward)
     return found
 

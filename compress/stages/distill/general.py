@@ -1,0 +1,84 @@
+"""General distillation: on a corpus, by the teacher's masked-LM head where it has one."""
+
+from __future__ import annotations
+
+import functools
+
+from compress.contracts import BatchSource
+from compress.data.text.tokenizer import Tokenizer, check_length
+from compress.encoder.infer.prepare import prepare as prepare_teacher
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import load_model
+from compress.stages.distill import initialization
+from compress.stages.distill.diagnosis import diagnose_corpus
+from compress.stages.distill.preparation import Preparation
+from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
+from compress.stages.distill.tying import Tying
+from compress.stages.shared.corpora import corpus_batches, corpus_validation
+from compress.stages.shared.folder_meta import folder_meta
+from compress.stages.shared.stage import PreparedStage, StageOutput, require_folder
+from compress.training.module import StageModule
+
+
+class GeneralPreparation(Preparation):
+    """Prepares a distillation on running text."""
+
+    def prepare(self) -> PreparedStage:
+        """Student, teacher, blocks of text and objectives. Raises UserError where these do not fit each other."""
+        c, spec = self.context, self.spec
+        reads = spec.reads_vocabulary()
+        what = "a pretrained encoder as teacher" + (", with a masked-LM head" if reads else "")
+        folder = require_folder(c.general_teacher, what, "--general-teacher", "distill")
+        teacher = load_model(folder, require={"mlm"} if reads else (), device=c.device)
+        head = "mlm" if "mlm" in teacher.heads else None
+        if head is None:
+            c.say("the general teacher has no masked-LM head: validation is skipped and the last weights are kept")
+        begun = initialization.origin(spec.student, c, teacher, head)
+        self.check_tokens(begun, teacher)
+        tokenizer = Tokenizer.from_files(teacher.tokenizer_files, where=str(folder))
+        tokenizer.check_fits(teacher.config.vocabulary, where=str(folder))
+        corpus = c.corpus()
+        assert c.recipe.corpus is not None
+        length = c.recipe.corpus.max_length
+        check_length(length, teacher.config.max_positions, where="corpus.max_length")
+        masking = spec.get_masking()
+
+        def batches(split: str) -> BatchSource:
+            return corpus_batches(
+                c, tokenizer, split, masking, spec.training, block_length=length, noise=spec.noise, mask_seed=masks
+            )
+
+        # What is kept of the teacher is kept for one text: runs of all seeds hide the same pieces then.
+        masks = None if spec.cache is None else 0
+        source = batches("train")
+        student = initialization.initialize_student(begun, c, head, lambda: self.read(source))
+        student = set_dropout(add_quantizers(student, spec, c, lambda: self.read_first(source)), spec.dropout)
+        objectives = self.bind_objectives(student, teacher.model, source, begun.copied)
+        fingerprint = modelfolder.fingerprint(folder)
+        live = functools.cache(lambda precision: prepare_teacher(teacher.model, precision))
+        taught = self.set_up_teaching(teacher, fingerprint, objectives, source, tokenizer.vocabulary_sha, length, live)
+        tying = Tying(spec, student, c)
+        prepared = PreparedStage(
+            finish=lambda: StageOutput(
+                tying.finish_student(),
+                begun.tokenizer_files,
+                self.add_note(folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus), student),
+            ),
+            module=StageModule(student, objectives, taught.teacher, [*tying.regularizers, Ranges(student, spec)]),
+            opening=taught.opening,
+            source=source,
+            plan=self.settle_plan(source, student, tying, validated=head is not None),
+            validate=None if head is None else tying.wrap_validation(corpus_validation(batches("validation"), c)),
+            select=None if head is None else ("mlm_loss", "min"),
+            identity={
+                "corpus": corpus.fingerprint,
+                "tokenizer": tokenizer.vocabulary_sha,
+                "teacher": fingerprint,
+            },
+            params=self.list_params(student),
+            closing=tying.report_distances,
+        )
+        if head is None:
+            return prepared
+        asked = taught.teacher if spec.cache is None else live(c.precision)
+        return diagnose_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, asked)
