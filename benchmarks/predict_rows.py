@@ -25,11 +25,13 @@ import side_by_side as s
 import torch
 import transformers
 
-from compress.commands.predict import read_rows, write_answers
+from compress.commands.predict import write_answers
 from compress.contracts import Batch, RunOptions
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples, collate
 from compress.predict.predictor import MAX_TOKENS, Predictor
+from compress.predict.rows.answers import PredictionAnswerer
+from compress.predict.rows.reading import read_rows
 
 
 def main() -> None:
@@ -117,7 +119,8 @@ def theirs(pipe, file: Path, size: int) -> list[str]:
 def ours(predictor: Predictor, file: Path) -> list[str]:
     """What the command writes."""
     with contextlib.redirect_stdout(io.StringIO()) as written:
-        write_answers(predictor, read_rows(file, predictor.task), file, RunOptions(quiet=True))
+        answerer = PredictionAnswerer(predictor)
+        write_answers(answerer, read_rows(file, answerer.columns), file, RunOptions(quiet=True))
     return written.getvalue().splitlines()
 
 

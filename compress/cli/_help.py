@@ -40,7 +40,7 @@ _GROUP_OF: Mapping[str, str] = {
         (
             "--output", "--experiment", "--tracking-uri", "--json", "--dry-run", "--print-recipe", "--onnx", "--quiet",
             "--markdown", "--csv", "--html", "--log", "--columns", "--save-embedder", "--explain", "--push",
-            "--push-private", "--private", "--message",
+            "--push-private", "--private", "--message", "--join", "--shard-rows",
         ),
         "output",
     ),
@@ -109,6 +109,10 @@ MAIN: Mapping[str, tuple[str, ...]] = {
     "calibrate": ("--data", "--split", "--output"),
     "cascade": ("--data", "--max-drop", "--output", "--runtime", "--threads", "--json"),
     "export": ("--to", "--output", "--data", "--head", "--opset", "--portable"),
+    "predict": (
+        "--file", "--pair", "--question", "--context", "--embeddings", "--runtime", "--threads", "--json", "--bad-rows",
+        "--output", "--workers", "--resume",
+    ),
     "promote": (
         "--as", "--name", "--against", "--data", "--max-drop", "--max-mb", "--max-ms", "--replace", "--dry-run",
     ),

@@ -306,6 +306,15 @@ class ClusterAddress(click.ParamType):
         return [CompletionItem(name) for name in ("ray", "ray://") if name.startswith(incomplete)]
 
 
+def worker_options(workers: str, on: str, section: str = "training") -> tuple[Any, ...]:
+    """--workers and --on: where several jobs are done. workers, on: their help.  section: of `_help.SECTIONS`."""
+    how: dict[str, Any] = {"cls": Option, "section": section}
+    return (
+        click.option("--workers", type=WorkerCount(), metavar="N|auto", help=workers, **how),
+        click.option("--on", type=ClusterAddress(), metavar="ray|ray://HOST:PORT", help=on, **how),
+    )
+
+
 RUNTIMES = ("torch", "torch-int8", "torch-sparse", "torch-compile", "torchao-int8", "torchao-fp8")
 RUNTIMES += ("onnxruntime", "openvino")
 
@@ -493,18 +502,10 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             help="Make a run for each of these values of the recipe, e.g. stages.0.training.learning_rate=1e-4,3e-4; "
             "repeat for all combinations; with --seeds, each of them with N seeds.",
         ),
-        click.option(
-            "--workers",
-            type=WorkerCount(),
-            metavar="N|auto",
-            help="Make several runs (--seeds, --sweep, comparisons) in N processes at once, which share the CPUs; "
+        *worker_options(
+            "Make several runs (--seeds, --sweep, comparisons) in N processes at once, which share the CPUs; "
             "auto: one for each CPU (default: one after the other, in this process).",
-        ),
-        click.option(
-            "--on",
-            type=ClusterAddress(),
-            metavar="ray|ray://HOST:PORT",
-            help="Make several runs on a Ray cluster (extra ray); ray: on this machine, or on the cluster of "
+            "Make several runs on a Ray cluster (extra ray); ray: on this machine, or on the cluster of "
             "RAY_ADDRESS. With --workers: at most N at once.",
         ),
     ),

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from compress.cli.options import Command, InputFile, ModelName, shared
+from compress.cli.options import Command, InputFile, ModelName, Option, shared, worker_options
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
+
+_WORKERS, _ON = worker_options(
+    "--output: predict in N processes at once, which share the CPUs; auto: one for each CPU (default: in this "
+    "process).",
+    "--output: predict on a Ray cluster (extra ray); ray: on this machine, or on the cluster of RAY_ADDRESS. "
+    "With --workers: in at most N processes.",
+    section="output",
+)
 
 
 @click.command(cls=Command)
@@ -35,8 +45,15 @@ if TYPE_CHECKING:
     "--file",
     type=InputFile(),
     metavar="FILE",
-    help="File with one text per line, or .jsonl or .csv with a column text (and text_pair); for questions, JSON "
-    "objects; - reads stdin and answers lines as they come.",
+    help="File with one text per line, or .jsonl, .csv or .parquet with a column text (and text_pair); for questions, "
+    "JSON objects; a folder of such files; - reads stdin and answers lines as they come.",
+)
+@click.option(
+    "--bad-rows",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="--file: write rows that cannot be read to this file, with file, line and reason, and go on (default: the "
+    "first one is an error).",
 )
 @click.option(
     "--no-answer-threshold",
@@ -49,6 +66,34 @@ if TYPE_CHECKING:
     help="Classification: truncate longer texts (cut) or read them in chunks (default: as trained).",
 )
 @click.option("--embeddings", is_flag=True, help="Return the embedding of each text instead of a prediction.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="--file: write the predictions as JSON lines to a new folder, in shards, with a manifest.",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    cls=Option,
+    section="output",
+    help="--output: make only the shards that are missing or damaged in the folder.",
+)
+@_WORKERS
+@_ON
+@click.option(
+    "--shard-rows",
+    type=click.IntRange(1, 1 << 30),
+    metavar="N",
+    help="--output: rows of a shard (default: 65536). With a multiple of 4096, the predictions are byte for byte those "
+    "of --json without --output.",
+)
+@click.option(
+    "--join",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="--output: also write all predictions to this file, in the order of the rows.",
+)
 @shared("compute", "any_runtime")
 def command(
     options: RunOptions,
@@ -58,9 +103,13 @@ def command(
     questions: tuple[str, ...],
     contexts: tuple[str, ...],
     file: Path | None,
+    bad_rows: Path | None,
     no_answer_threshold: float | None,
     long_text: str | None,
     embeddings: bool,
+    shard_rows: int | None,
+    join: Path | None,
+    **where: Any,
 ) -> None:
     """Predict TEXTS with MODEL: label and probability, or the output of its task.
 
@@ -69,22 +118,47 @@ def command(
       compress predict runs/distilbert/student --file texts.txt --json
       compress predict runs/embedder --embeddings --file rows.jsonl --json
       compress predict runs/finetune/model --question "Who ran?" --context "Rollo ran to the sea."
+      compress predict runs/distilbert/student --file FOLDER --output answers --workers 4 --bad-rows bad.jsonl
 
     With --json: one JSON object per line and text (JSONL). In a pipe, a line waits at most 50 ms for others to be
     answered with it. Embeddings are pooled and post-processed as the folder's
     modules.json specifies (written by sentence-transformers or compress analyze --save-embedder); else mean pooling.
     """
-    from compress.commands.predict import embed_texts, predict_texts
-    from compress.errors import UserError
+    from compress.commands.predict import predict_texts
+    from compress.commands.predict_shards import ShardOptions, predict_shards
+    from compress.errors import require_short_path
+    from compress.modelfolder.resolve import resolve
+    from compress.predict.rows.answers import ModelRequest
+    from compress.predict.rows.plan import SHARD_ROWS
 
-    if embeddings:
-        others = {"--pair": pairs, "--question": questions, "--context": contexts, "--long-text": long_text}
-        others["--no-answer-threshold"] = no_answer_threshold
-        unread = next((flag for flag, value in others.items() if value not in (None, ())), None)
-        if unread is not None:
-            raise UserError("does not apply to embeddings", where=unread, do="remove it, or remove --embeddings")
-        embed_texts(model, texts, file, options)
-        return
     asked = {"no_answer_threshold": no_answer_threshold, "long_text": long_text}
     settings = {name: value for name, value in asked.items() if value is not None}
-    predict_texts(model, texts, pairs, file, options, questions=questions, contexts=contexts, settings=settings)
+    if embeddings:
+        others = {"pair": pairs, "question": questions, "context": contexts} | asked
+        _refuse(others, "does not apply to embeddings", "remove it, or remove --embeddings")
+    output: Path | None = where["output"]
+    if file is None:
+        _refuse({"bad_rows": bad_rows, "output": output}, "is for rows of a file", "add --file FILE")
+    if output is None:
+        lonely = {**where, "resume": where["resume"] or None, "shard_rows": shard_rows, "join": join}
+        _refuse(lonely, "has no effect without --output", "add --output FOLDER")
+    else:
+        require_short_path(output, "--output")
+        _refuse({"texts": texts, "question": questions, "pair": pairs}, "cannot be combined with --output", "remove it")
+    request = ModelRequest(
+        resolve(model), options.device, options.precision, options.runtime, embeddings=embeddings, settings=settings
+    )
+    if output is not None and file is not None:
+        shards = ShardOptions(shard_rows or SHARD_ROWS, join, bad_rows)
+        predict_shards(request, file, shards, replace(options, **where))
+        return
+    predict_texts(request, texts, pairs, file, options, questions=questions, contexts=contexts, bad_rows=bad_rows)
+
+
+def _refuse(given: Mapping[str, Any], what: str, do: str) -> None:
+    """Raise UserError for the first of these flags that was given."""
+    from compress.errors import UserError
+
+    name = next((name for name, value in given.items() if value not in (None, ())), None)
+    if name is not None:
+        raise UserError(what, where="TEXTS" if name == "texts" else f"--{name.replace('_', '-')}", do=do)

@@ -193,7 +193,7 @@ def _claim_named(path: Path, request: Request, resume: bool) -> RunFolder:
             code=ExitCode.REFUSED,
         )
     if not _is_ours(path):
-        if all(name.name in _UNBEGUN or temporary.parse(name.name) for name in path.iterdir()):
+        if is_unbegun(path):
             return RunFolder(path, request, True)
         raise UserError(
             "the output folder exists and contains no run of compress", where=where, do="name a new folder",
@@ -221,6 +221,11 @@ def _claim_named(path: Path, request: Request, resume: bool) -> RunFolder:
 
 _UNBEGUN = (lock.LOCK, lock.RECORD, JOB_LOG, FAILURE)
 """What lies in the folder of a run that ended before it had written its record."""
+
+
+def is_unbegun(folder: Path) -> bool:
+    """Whether nothing lies in the folder but what a run leaves that ended before it had written its record."""
+    return all(entry.name in _UNBEGUN or temporary.parse(entry.name) for entry in folder.iterdir())
 
 
 def command_line() -> str:

@@ -54,6 +54,7 @@ __all__ = [
     "report_write_errors",
     "verify_folder",
     "write_bytes",
+    "write_chunks",
     "write_json",
     "write_safetensors",
     "write_text",
@@ -90,6 +91,11 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """`write_bytes` of `text` in UTF-8, line ends as they are."""
     write_bytes(path, text.encode())
+
+
+def write_chunks(path: str | os.PathLike[str], chunks: Iterable[bytes], size: int) -> None:
+    """`write_bytes` of chunks that come one after the other. size: bytes of all, to be named if the disk is full."""
+    _write(Path(os.path.abspath(path)), chunks, size)
 
 
 def write_json(path: str | os.PathLike[str], obj: Any) -> None:

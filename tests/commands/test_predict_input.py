@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,21 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compress.commands import predict
-from compress.commands.predict import (
-    PredictionInput,
-    _count,
-    _given,
-    _read_texts,
-    embed_texts,
-    predict_texts,
-    read_rows,
-)
+from compress.commands.predict import _count, _given, predict_texts, read_all
 from compress.contracts import RunOptions
 from compress.data.task import Task
 from compress.data.tasks import task_of
 from compress.errors import UserError
+from compress.predict.rows import answers, windows
+from compress.predict.rows.answers import ModelRequest
+from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns
 
+MODEL = ModelRequest(Path("m"))
 TEXTS, PAIRS, ANSWERING = (task_of(kind) for kind in ("classification", "pair-classification", "question-answering"))
 
 
@@ -37,7 +33,12 @@ def asked(**given: Any) -> list[PredictionInput]:
 
 def read(path: Path, content: str | bytes, task: Task) -> list[PredictionInput]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(read_rows(path, task))
+    return read_good(path, TextColumns.of_task(task))
+
+
+def read_good(path: Path, columns: TextColumns) -> list[PredictionInput]:
+    """All rows; the error of the first bad one."""
+    return [row for rows in windows.divide(read_all([path], columns)) for row in rows]
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ def test_a_text_a_line_empty_ones_too(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"x\.txt:2: not UTF-8: byte 1 of the line"):
         read(tmp_path / "x.txt", b"one\na\xff\n", TEXTS)
     with pytest.raises(UserError, match="cannot read the file: No such file"):
-        list(read_rows(tmp_path / "none.txt", TEXTS))
+        read_good(tmp_path / "none.txt", EMBEDDED)
 
 
 def test_json_lines_keep_their_id(tmp_path: Path) -> None:
@@ -119,24 +120,24 @@ def test_rows_that_cannot_be_read_are_named(tmp_path: Path, line: str, message: 
     assert message in refused.value.line()
 
 
-def test_a_table_without_a_text_is_told_by_its_row(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"x\.csv: row 1: the row has no text"):
+def test_a_table_without_a_text_is_told_by_its_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"x\.csv:2: the row has no text"):
         read(tmp_path / "x.csv", "other\na\n", TEXTS)
     assert read(tmp_path / "empty.csv", "", TEXTS) == []
 
 
 def test_vectors_are_made_of_lines_or_of_the_text_of_each_row(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("a\nb\n", encoding="utf-8")
-    assert [one.text for one in _read_texts(tmp_path / "x.txt")] == ["a", "b"]
+    assert [one.text for one in read_good(tmp_path / "x.txt", EMBEDDED)] == ["a", "b"]
     (tmp_path / "x.jsonl").write_text('{"text": "a"}\n', encoding="utf-8")
-    assert [one.text for one in _read_texts(tmp_path / "x.jsonl")] == ["a"]
+    assert [one.text for one in read_good(tmp_path / "x.jsonl", EMBEDDED)] == ["a"]
 
 
 def test_rows_are_counted_where_that_is_cheap(tmp_path: Path) -> None:
     for name, content, count in (("x.txt", "a\n\nb", 3), ("x.jsonl", "{}\n\n{}\n", 2), ("x.csv", "a\nb\n", None)):
         (tmp_path / name).write_text(content, encoding="utf-8")
-        assert _count(tmp_path / name) == count, name
-    assert _count(Path("-")) is None
+        assert _count(tmp_path / name, EMBEDDED) == count, name
+    assert _count(Path("-"), EMBEDDED) is None
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -146,7 +147,9 @@ class Predictor:
     """Answers with what it was asked."""
 
     def __init__(self, *_: Any, **how: Any) -> None:
-        self.task = SimpleNamespace(asked_as="text", text_roles=("text",), usual={}, optional_roles=())
+        self.task = SimpleNamespace(
+            asked_as="text", text_roles=("text",), usual={}, optional_roles=(), label_free=False, pairs_answer=False
+        )
 
     def predict(self, texts: list[str], second: list[str] | None, told: Any) -> list[Any]:
         told(len(texts))
@@ -156,15 +159,14 @@ class Predictor:
 def test_answers_are_lines_or_json_in_the_order_of_the_texts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(predict, "open_predictor", Predictor)
-    monkeypatch.setattr(predict, "resolve", Path)
-    monkeypatch.setattr(predict, "AT_ONCE", 2)
-    predict_texts("m", ("a", "b", "c"), (), None, RunOptions(quiet=True))
+    monkeypatch.setattr(answers, "open_predictor", Predictor)
+    monkeypatch.setattr(windows, "AT_ONCE", 2)
+    predict_texts(MODEL, ("a", "b", "c"), (), None, RunOptions(quiet=True))
     assert capsys.readouterr().out.splitlines() == ["a!", "b!", "c!"]
-    predict_texts("m", ("é",), (), None, RunOptions(json=True))
+    predict_texts(MODEL, ("é",), (), None, RunOptions(json=True))
     assert capsys.readouterr().out == '{"text": "é", "label": "É"}\n'
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"x\ny\nz\n")))
-    predict_texts("m", (), (), Path("-"), RunOptions(quiet=True))
+    predict_texts(MODEL, (), (), Path("-"), RunOptions(quiet=True))
     assert capsys.readouterr().out.splitlines() == ["x!", "y!", "z!"]
 
 
@@ -172,12 +174,12 @@ def test_vectors_are_numbers_and_their_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vector = np.array([1 / 3, -2.0], np.float32)
-    monkeypatch.setattr(predict, "Embedder", lambda *_, **__: lambda texts, told: [vector] * len(texts))
-    monkeypatch.setattr(predict, "resolve", Path)
-    embed_texts("m", ("a\tb",), None, RunOptions(quiet=True))
+    monkeypatch.setattr(answers, "Embedder", lambda *_, **__: lambda texts, told: [vector] * len(texts))
+    request = ModelRequest(Path("m"), embeddings=True)
+    predict_texts(request, ("a\tb",), (), None, RunOptions(quiet=True))
     numbers, text = capsys.readouterr().out.rstrip("\n").split("\t", 1)
     assert (numbers, "\t" in text) == ("0.333333 -2", False), "a tab parts the vector from its text, and nothing else"
-    embed_texts("m", ("a",), None, RunOptions(json=True))
+    predict_texts(request, ("a",), (), None, RunOptions(json=True))
     assert json.loads(capsys.readouterr().out) == {"text": "a", "embedding": [0.3333333, -2.0]}
     with pytest.raises(UserError, match="--runtime onnxruntime: embeddings are only computed with torch"):
-        embed_texts("m", ("a",), None, RunOptions(runtime="onnxruntime"))
+        predict_texts(replace(request, runtime="onnxruntime"), ("a",), (), None, RunOptions())

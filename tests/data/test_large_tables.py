@@ -131,5 +131,6 @@ def test_rows_of_a_csv_file_come_one_by_one(name: str, content: str, tmp_path: P
         dict(zip(table.columns, row, strict=True))
         for row in zip(*(list(map(str, c)) for c in table.columns.values()), strict=True)
     ]
-    assert list(text_files.csv_rows(path, more)) == whole
+    form = text_files.find_csv_form(path, more)
+    assert [row for _, row in text_files.csv_rows(path, form)] == whole
     assert notes == more

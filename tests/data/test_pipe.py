@@ -19,6 +19,11 @@ from compress.commands import predict
 from compress.contracts import RunOptions
 from compress.data.reading.pipe import lines_as_they_come
 from compress.errors import UserError
+from compress.predict.rows.answers import ModelRequest
+from compress.predict.rows.inputs import EMBEDDED, PredictionInput
+from compress.predict.rows.reading import read_rows
+
+MODEL = ModelRequest(Path("m"))
 
 
 @contextmanager
@@ -100,7 +105,9 @@ class Predictor:
     """Answers with what it was asked."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.task = SimpleNamespace(asked_as="text", text_roles=("text",), usual={}, optional_roles=())
+        self.task = SimpleNamespace(
+            asked_as="text", text_roles=("text",), usual={}, optional_roles=(), label_free=False, pairs_answer=False
+        )
 
     def predict(self, texts: list[str], second: list[str] | None, told: Any) -> list[Any]:
         return [SimpleNamespace(as_json=lambda t=t: {"label": t}, line=lambda text: f"{text}!") for t in texts]
@@ -110,14 +117,13 @@ class Predictor:
 def test_predict_answers_a_line_while_the_pipe_stays_open(
     json: bool, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predict, "open_predictor", Predictor)
-    monkeypatch.setattr(predict, "resolve", Path)
+    monkeypatch.setattr("compress.predict.rows.answers.open_predictor", Predictor)
     out_read, out_write = os.pipe()
     with pipe() as (stdin, write), os.fdopen(out_write, "w") as stdout, os.fdopen(out_read, "rb", 0) as answers:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stdin))
         monkeypatch.setattr(sys, "stdout", stdout)
         options = RunOptions(quiet=True, json=json)
-        worker = threading.Thread(target=predict.predict_texts, args=("m", (), (), Path("-"), options), daemon=True)
+        worker = threading.Thread(target=predict.predict_texts, args=(MODEL, (), (), Path("-"), options), daemon=True)
         worker.start()
         os.write(write, b"one\n")
         there = select.select([answers], [], [], 30)[0]
@@ -128,13 +134,13 @@ def test_predict_answers_a_line_while_the_pipe_stays_open(
 
 
 def test_the_line_of_a_pipe_that_is_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict.text_files, "LINE_LIMIT", 1000)
+    monkeypatch.setattr("compress.data.reading.text_files.LINE_LIMIT", 1000)
     monkeypatch.setattr("compress.data.reading.pipe.LINE_LIMIT", 1000)
     with pipe() as (stdin, write):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stdin))
         os.write(write, b"fine\n" + b"x" * 5000)
         os.close(write)
-        found = predict._lines(Path("-"))
-        assert next(found) == "fine"
+        found = read_rows(Path("-"), EMBEDDED)
+        assert next(found) == PredictionInput("fine")
         with pytest.raises(UserError, match="-:2: the line is too long"):
             list(found)

@@ -119,7 +119,7 @@ def test_an_error_crosses_over(tmp_path: Path) -> None:
     ],
 )
 def test_how_a_job_ended(code: int, said: str | None, tmp_path: Path) -> None:
-    found = explain_end(code, tmp_path, tmp_path / "job.log")
+    found = explain_end(code, tmp_path, tmp_path / "job.log", JobSet.less_memory)
     text = found.line() if isinstance(found, UserError) else None if found is None else found.reason
     assert text == said if said is None else str(text).startswith(said)
 
@@ -275,7 +275,7 @@ def test_a_worker_that_cannot_begin_leaves_its_error(recipe: Recipe, tmp_path: P
     packed["job"]["recipe"] = {"name": "x", "stages": []}
     process = start(packed, job.log, threads=1)
     processes.close(process)
-    found = explain_end(process.returncode, job.folder, job.log)
+    found = explain_end(process.returncode, job.folder, job.log, JobSet.less_memory)
     assert isinstance(found, UserError)
     assert found.code == ExitCode.INPUT
     assert "stages" in found.line()

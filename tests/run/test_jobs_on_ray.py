@@ -16,7 +16,6 @@ from compress.run.jobs.on_ray import (
     check_store,
     describe_here,
     import_ray,
-    list_paths,
     make_probe,
     share_cluster,
 )
@@ -71,9 +70,9 @@ def test_what_runs_read_is_looked_for_where_it_is_a_file_here(tmp_path: Path, mo
     told = [Override("data.source", "data", "x"), Override("teacher", "model", "x")]
     recipe = LoadedRecipe.read("distilbert-task", told).recipe
     shared = JobSet(tmp_path, RunOptions(), None, {"general_teacher": Path("general")}, None, False)
-    assert list_paths([Job("a", recipe, tmp_path / "a", "a")], shared) == ["data", "general", "model"]
+    assert shared.list_paths([Job("a", recipe, tmp_path / "a", "a")]) == ["data", "general", "model"]
     (tmp_path / "data").rmdir()
-    assert list_paths([Job("a", recipe, tmp_path / "a", "a")], shared) == ["general", "model"], "a name of something"
+    assert shared.list_paths([Job("a", recipe, tmp_path / "a", "a")]) == ["general", "model"], "a name of something"
 
 
 def nodes(*addresses: str) -> list[dict[str, str]]:

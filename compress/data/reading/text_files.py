@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -186,32 +187,62 @@ def read_csv(path: Path, notes: list[str]) -> Frame:
     """
     if path.suffix.lower() == ".tsv":
         try:
-            return _frame(path, "\t", True)
+            return _frame(path, CsvForm("\t"))
         except UserError:
-            frame = _frame(path, "\t", False)
+            frame = _frame(path, CsvForm("\t", quoted=False))
             notes.append(_note_unquoted(path))
             return frame
-    return _frame(path, _separator(path, notes), True)
+    return _frame(path, CsvForm(_separator(path, notes)))
 
 
-def csv_rows(path: Path, notes: list[str]) -> Iterator[dict[str, str]]:
-    """The rows of `read_csv` one after the other: a large file is never in memory.
+@dataclass(frozen=True)
+class CsvForm:
+    """How a CSV file is written. quoted: whether quotes stand around cells; else they are text."""
 
-    The whole file is checked first, so that nothing is done with the rows of a bad one. Raises UserError as `read_csv`.
+    separator: str
+    quoted: bool = True
+
+
+def find_csv_form(path: Path, notes: list[str], *, lenient: bool = False) -> CsvForm:
+    """How the file is written; the whole file is checked, so that nothing is done with the rows of a bad one.
+
+    Raises UserError as `read_csv`. lenient: not for rows that do not fit the header, which `csv_rows` names.
     """
-    tabs, quoted = path.suffix.lower() == ".tsv", True
-    separator = "\t" if tabs else _separator(path, notes)
+    if path.suffix.lower() != ".tsv":
+        form = CsvForm(_separator(path, notes))
+        _check(path, form, lenient)
+        return form
+    quoted, unquoted = CsvForm("\t"), CsvForm("\t", quoted=False)
+    if _is_sound(path, quoted) or (lenient and not _is_sound(path, unquoted) and _is_sound(path, quoted, lenient)):
+        return quoted
+    _check(path, unquoted, lenient)
+    notes.append(_note_unquoted(path))
+    return unquoted
+
+
+def csv_rows(path: Path, form: CsvForm) -> Iterator[tuple[int, dict[str, str] | UserError]]:
+    """(line on which it begins, cells by column) of each row, one after the other: a large file is never in memory.
+    In place of a row that does not fit the header comes the error."""
+    rows = _records(path, form)
+    _, names = next(rows, (1, []))
+    header = _header(path, names)
+    for number, cells in rows:
+        error = _find_misfit(path, number, cells, header, form)
+        yield number, error or dict(zip(header, cells, strict=True))
+
+
+def _check(path: Path, form: CsvForm, lenient: bool = False) -> None:
+    for _, row in csv_rows(path, form):
+        if isinstance(row, UserError) and not lenient:
+            raise row
+
+
+def _is_sound(path: Path, form: CsvForm, lenient: bool = False) -> bool:
     try:
-        deque(_cells(path, separator, True), maxlen=0)
+        _check(path, form, lenient)
     except UserError:
-        if not tabs:
-            raise
-        quoted = False
-        deque(_cells(path, separator, False), maxlen=0)
-        notes.append(_note_unquoted(path))
-    rows = _cells(path, separator, quoted)
-    header = next(rows, [])
-    return (dict(zip(header, cells, strict=True)) for cells in rows)
+        return False
+    return True
 
 
 def _separator(path: Path, notes: list[str]) -> str:
@@ -227,19 +258,21 @@ def _note_unquoted(path: Path) -> str:
     return f"{path.name}: quotes are read as text because they are not balanced around cells"
 
 
-def _frame(path: Path, separator: str, quoted: bool) -> Frame:
-    rows = _cells(path, separator, quoted)
-    header = next(rows, [])
+def _frame(path: Path, form: CsvForm) -> Frame:
     builder = FrameBuilder(str(path))
-    for cells in rows:
-        builder.add(dict(zip(header, cells, strict=True)))
-    return builder.finish() if builder.rows else Frame({name: [] for name in header}, 0)
+    for _, row in csv_rows(path, form):
+        if isinstance(row, UserError):
+            raise row
+        builder.add(row)
+    if builder.rows:
+        return builder.finish()
+    return Frame({name: [] for _, header in _records(path, form) for name in header}, 0)
 
 
-def _cells(path: Path, separator: str, quoted: bool) -> Iterator[list[str]]:
-    """The header of a CSV file, then its rows. Raises UserError for a row that does not fit the header."""
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    number, start, header = 0, 1, None
+def _records(path: Path, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
+    """(line on which it begins, cells) of the header of a CSV file, then of its rows."""
+    quoting = csv.QUOTE_MINIMAL if form.quoted else csv.QUOTE_NONE
+    number, start = 0, 1
     with closing(lines(path)) as found:
 
         def feed() -> Iterator[str]:
@@ -249,23 +282,25 @@ def _cells(path: Path, separator: str, quoted: bool) -> Iterator[list[str]]:
                 yield line + "\n"
 
         try:
-            for cells in csv.reader(feed(), delimiter=separator, quoting=quoting, strict=True):
+            for cells in csv.reader(feed(), delimiter=form.separator, quoting=quoting, strict=True):
+                if cells:  # else a blank line
+                    yield start, cells
                 start = number + 1
-                if not cells:
-                    continue  # a blank line
-                if header is None:
-                    header = _header(path, cells)
-                elif len(cells) != len(header):
-                    raise UserError(
-                        f"the row has {len(cells)} cells, the header has {len(header)}",
-                        where=f"{path}:{number}",
-                        why=show(separator.join(cells)),
-                        do="put quotes around cells that contain the separator",
-                    )
-                yield cells
         except csv.Error as error:
             what = "a quote is not closed" if "unexpected end" in str(error) else f"bad CSV ({error})"
             raise UserError(what, where=f"{path}:{start}", why=f"the row starts {show(_line(path, start))}") from error
+
+
+def _find_misfit(path: Path, number: int, cells: list[str], header: list[str], form: CsvForm) -> UserError | None:
+    """What is wrong with a row that has more or fewer cells than the header."""
+    if len(cells) == len(header):
+        return None
+    return UserError(
+        f"the row has {len(cells)} cells, the header has {len(header)}",
+        where=f"{path}:{number}",
+        why=show(form.separator.join(cells)),
+        do="put quotes around cells that contain the separator",
+    )
 
 
 def _line(path: Path, wanted: int) -> str:

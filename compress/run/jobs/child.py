@@ -1,7 +1,7 @@
-"""A worker process that makes one run: `start` begins it, `run_packed` is what it does.
+"""A worker process that does one job: `start` begins it, `run_packed` is what it does.
 
 The job comes as one line on its standard input, which stays open: when it ends, whoever started the process is gone,
-and the run stops as after a signal. What it prints goes to a log in the run's folder; an error also goes to a file
+and the job stops as after a signal. What it prints goes to a log in the job's folder; an error also goes to a file
 there.
 """
 
@@ -21,6 +21,7 @@ from typing import Any
 
 from compress.cpus import THREADS
 from compress.errors import ExitCode, Stopped, UserError, find_exhausted, printable
+from compress.run.jobs.work import AnyJob, Work
 
 _SCRIPT = (
     "import sys; line = sys.stdin.buffer.readline(); from compress.run.jobs.child import main; sys.exit(main(line))"
@@ -56,8 +57,9 @@ def interrupt(process: Process, number: signal.Signals = signal.SIGINT) -> None:
         os.killpg(process.pid, number)
 
 
-def explain_end(code: int, folder: Path, log: Path) -> UserError | Stopped | None:
-    """How a job ended, from its exit code (minus the signal that ended it) and what it left; None: well."""
+def explain_end(code: int, folder: Path, log: Path, less_memory: str) -> UserError | Stopped | None:
+    """How a job ended, from its exit code (minus the signal that ended it) and what it left; None: well. less_memory:
+    as of `Work`."""
     from compress.run.jobs.job import read_failure
 
     if code == ExitCode.OK:
@@ -67,7 +69,7 @@ def explain_end(code: int, folder: Path, log: Path) -> UserError | Stopped | Non
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return UserError(
             "killed (SIGKILL), as the system does when memory runs out",
-            do="use fewer --workers, or less memory for each, e.g. --set stages.*.training.max_tokens=2048",
+            do=less_memory,
             code=ExitCode.RESOURCES,
         )
     found = read_failure(folder)
@@ -99,9 +101,9 @@ def main(line: bytes) -> int:
 
 
 def run_packed(packed: Mapping[str, Any]) -> int:
-    """Make the run; returns the exit code. An error is printed, and left in the run's folder."""
+    """Do the job; returns the exit code. An error is printed, and left in the job's folder."""
     from compress.console import Console
-    from compress.run.jobs.job import unpack, write_failure
+    from compress.run.jobs.job import write_failure
     from compress.tracking.names import redact
     from compress.tracking.outages import reported_once
 
@@ -110,7 +112,7 @@ def run_packed(packed: Mapping[str, Any]) -> int:
     console.listen()
     folder = Path(packed["job"]["folder"])
     try:
-        job, shared = unpack(packed)
+        job, shared = _unpack(packed)
         _use_threads(shared.options.threads)
         with reported_once():
             shared.run(job, console)
@@ -125,6 +127,16 @@ def run_packed(packed: Mapping[str, Any]) -> int:
         write_failure(folder, _redacted(found, redact))
         return found.code
     return ExitCode.OK
+
+
+def _unpack(packed: Mapping[str, Any]) -> tuple[AnyJob, Work]:
+    if packed["kind"] == "rows":
+        from compress.run.jobs.row_work import unpack_rows
+
+        return unpack_rows(packed)
+    from compress.run.jobs.job import unpack
+
+    return unpack(packed)
 
 
 def _use_threads(threads: int | str | None) -> None:

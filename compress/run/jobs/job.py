@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from compress.console import Console
 from compress.contracts import ChainOptions, RunOptions
@@ -55,6 +55,11 @@ class JobSet:
     inputs: Mapping[str, Path]
     parent: Parent | None
     resume: bool
+    noun: ClassVar[str] = "run"
+    tracked: ClassVar[bool] = True
+    less_memory: ClassVar[str] = (
+        "use fewer --workers, or less memory for each, e.g. --set stages.*.training.max_tokens=2048"
+    )
 
     def below(self, parent: Parent) -> JobSet:
         """The same with a tracked run above theirs."""
@@ -87,6 +92,20 @@ class JobSet:
         assert report is not None
         write_outcome(report, draws=job.draws)
 
+    def pack(self, job: Job) -> dict[str, Any]:
+        """As `pack`."""
+        return pack(job, self)
+
+    def list_paths(self, jobs: Iterable[Job]) -> list[str]:
+        """The local files and folders that the runs read, as far as their recipes and flags name them."""
+        named = {str(path) for path in self.inputs.values()}
+        for recipe in (job.recipe for job in jobs):
+            data, corpus = recipe.data, recipe.corpus
+            named |= {str(name) for name in (recipe.model, *(row.model for row in recipe.taught_by)) if name}
+            named |= {corpus.source} if corpus is not None else set()
+            named |= {name for name in (data.source, data.unlabelled, data.pool) if name} if data is not None else set()
+        return sorted(name for name in named if Path(name).exists())
+
 
 # --- to another process ---------------------------------------------------------------------------------------------
 
@@ -96,6 +115,7 @@ def pack(job: Job, shared: JobSet) -> dict[str, Any]:
     options = {name: getattr(shared.options, name) for name in _OPTIONS}
     chain = shared.options.chain
     return {
+        "kind": "run",
         "job": {
             **{name: getattr(job, name) for name in ("name", "title", "draws")},
             "recipe": job.recipe.model_dump(mode="json"), "folder": str(job.folder), "tags": dict(job.tags),

@@ -2,7 +2,7 @@
 
 A task starts the same worker process as `--workers` does, on whichever machine Ray gives it to; all write into one
 shared folder, where this process reads their logs and outcomes. A task whose machine is lost is tried again on another,
-where the run goes on from its last checkpoint.
+where a run goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
@@ -24,8 +24,8 @@ from compress.contracts import RunOptions
 from compress.cpus import read_cpus
 from compress.errors import ExitCode, Stopped, UserError
 from compress.run.jobs.child import explain_end, interrupt, start
-from compress.run.jobs.job import Job, JobSet, pack
 from compress.run.jobs.processes import Ended, close, describe, last_line
+from compress.run.jobs.work import AnyJob, Work
 from compress.storage import atomic, lock
 from compress.storage.disk import remove_file
 from compress.storage.signals import StopFlag
@@ -50,11 +50,13 @@ _LOCAL_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 @dataclass
 class RayCluster:
     """Tasks of a cluster that this process is connected to. threads: CPUs of each task.  most: tasks at once; None: as
-    many as fit.  local: whether it is this machine alone.  leaves: whether the connection ends with the jobs."""
+    many as fit.  fitting: tasks of so many CPUs at once.  local: whether it is this machine alone.  leaves: whether the
+    connection ends with the jobs."""
 
     ray: Any
     threads: int
     most: int | None
+    fitting: int
     local: bool
     leaves: bool
     elsewhere = True
@@ -92,27 +94,34 @@ class RayCluster:
                     f"no node of the cluster has {needed} {name}", where="--on", why=f"most: {max(there, default=0)}",
                     do="use fewer --threads" if name == "CPUs" else "use --device cpu", code=ExitCode.ENVIRONMENT,
                 )  # fmt: skip
-        return cls(ray, threads, most, local, leaves)
+        return cls(ray, threads, most, sum(there // threads for there in cpus), local, leaves)
 
-    def run(self, todo: deque[Job], shared: JobSet, console: Console, stop: StopFlag) -> Iterator[Ended]:
+    @property
+    def places(self) -> int:
+        """As many tasks as the cluster has CPUs for."""
+        return min(self.fitting, self.most or self.fitting)
+
+    def run(self, todo: deque[AnyJob], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
         try:
             if not self.local:
-                check_store(shared.options, nodes)
-                check_nodes(self.ray, nodes, shared, list_paths(todo, shared))
-            console.note(f"Ray: {len(nodes)} node{'' if len(nodes) == 1 else 's'}, {self.threads} CPUs for each run")
+                if shared.tracked:
+                    check_store(shared.options, nodes)
+                check_nodes(self.ray, nodes, shared.base, shared.list_paths(todo))
+            count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+            console.note(f"Ray: {count}, {self.threads} CPUs for each {shared.noun}")
             yield from self._run(todo, shared, console, stop)
         finally:
             if self.leaves:
                 self.ray.shutdown()
 
-    def _run(self, todo: deque[Job], shared: JobSet, console: Console, stop: StopFlag) -> Iterator[Ended]:
+    def _run(self, todo: deque[AnyJob], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
         task = self.ray.remote(max_retries=RETRIES, num_cpus=self.threads, num_gpus=_count_gpus(shared.options))(
             run_task
         )
-        running: dict[Any, Job] = {}
+        running: dict[Any, AnyJob] = {}
         asked = False
-        with console.board("runs", len(todo)) as board:
+        with console.board(f"{shared.noun}s", len(todo)) as board:
             while (todo and not stop.requested) or running:
                 while todo and (self.most is None or len(running) < self.most) and not stop.requested:
                     job = todo.popleft()
@@ -125,22 +134,23 @@ class RayCluster:
                 ready, _ = self.ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS) if running else ((), ())
                 for one in ready:
                     job = running.pop(one)
-                    error = self._explain(one, job, asked)
+                    error = self._explain(one, job, shared, asked)
                     board.end(job.name, describe(error))
                     yield Ended(job, error)
                 for job in running.values():
                     board.say(job.name, last_line(job.log))
                 board.draw()
 
-    def _pack(self, job: Job, shared: JobSet) -> dict[str, Any]:
-        packed = pack(job, shared)
-        packed["options"]["tracking_uri"] = resolve_store(shared.options.tracking_uri).uri
+    def _pack(self, job: AnyJob, shared: Work) -> dict[str, Any]:
+        packed = shared.pack(job)
+        if shared.tracked:
+            packed["options"]["tracking_uri"] = resolve_store(shared.options.tracking_uri).uri
         own = {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)}
         return {
             "packed": packed, "folder": str(Path.cwd()), "log": str(job.log), "threads": self.threads, "environ": own,
         }  # fmt: skip
 
-    def _explain(self, one: Any, job: Job, asked: bool) -> UserError | Stopped | None:
+    def _explain(self, one: Any, job: AnyJob, shared: Work, asked: bool) -> UserError | Stopped | None:
         try:
             code = self.ray.get(one)
         except self.ray.exceptions.TaskCancelledError:
@@ -155,7 +165,7 @@ class RayCluster:
                 "use fewer --workers, or more --threads for each run, so that fewer share a machine" if memory else None
             )
             return UserError(what, why=why, do=do, code=ExitCode.RESOURCES)
-        return explain_end(code, job.folder, job.log)
+        return explain_end(code, job.folder, job.log, shared.less_memory)
 
 
 def import_ray() -> Any:
@@ -204,25 +214,14 @@ def _own_address(nodes: Sequence[Mapping[str, Any]]) -> str:
     return next((node["NodeManagerAddress"] for node in nodes if node["NodeManagerHostname"] == host), host)
 
 
-def list_paths(jobs: Iterable[Job], shared: JobSet) -> list[str]:
-    """The local files and folders that the runs read, as far as their recipes and flags name them."""
-    named = {str(path) for path in shared.inputs.values()}
-    for recipe in (job.recipe for job in jobs):
-        data, corpus = recipe.data, recipe.corpus
-        named |= {str(name) for name in (recipe.model, *(row.model for row in recipe.taught_by)) if name}
-        named |= {corpus.source} if corpus is not None else set()
-        named |= {name for name in (data.source, data.unlabelled, data.pool) if name} if data is not None else set()
-    return sorted(name for name in named if Path(name).exists())
-
-
-def check_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], shared: JobSet, read: Sequence[str]) -> None:
-    """Raise UserError, naming the machine, where a worker could not make a run: another version of Python, compress or
-    torch, another working folder, an output folder that is not shared, or something to `read` that is not there."""
+def check_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], folder: Path, read: Sequence[str]) -> None:
+    """Raise UserError, naming the machine, where a worker could not do a job: another version of Python, compress or
+    torch, another working folder, an output `folder` that is not shared, or something to `read` that is not there."""
     from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
         NodeAffinitySchedulingStrategy as Affinity,
     )
 
-    base = atomic.make_folder(shared.base)
+    base = atomic.make_folder(folder)
     marker = base / f"{MARKER}{os.getpid()}"
     atomic.write_text(marker, "")
     try:
@@ -294,12 +293,13 @@ def check_answer(host: str, answer: Mapping[str, Any], here: Mapping[str, str | 
 
 
 def run_task(given: Mapping[str, Any]) -> int:
-    """Make a packed run in a process of its own; returns its exit code. A cancelled task stops it as Ctrl-C does."""
+    """Do a packed job in a process of its own; returns its exit code. A cancelled task stops it as Ctrl-C does."""
     os.chdir(given["folder"])
     packed, log = dict(given["packed"]), Path(given["log"])
     folder = Path(packed["job"]["folder"])
     wait_for_folder(folder)
-    packed["shared"] = {**packed["shared"], "resume": True}  # a task that is tried again finds the run that it began
+    if packed["kind"] == "run":  # a task that is tried again finds the run that it began
+        packed["shared"] = {**packed["shared"], "resume": True}
     process = start(packed, log, threads=given["threads"], environ=given["environ"])
     try:
         while process.poll() is None:

@@ -15,7 +15,7 @@ from typing import Protocol
 from compress.console import Console
 from compress.errors import Stopped, UserError
 from compress.run.jobs.child import Process, explain_end, interrupt, start
-from compress.run.jobs.job import Job, JobSet, pack
+from compress.run.jobs.work import AnyJob, Work
 from compress.storage.signals import StopFlag
 
 _POLL_SECONDS = 0.1
@@ -27,16 +27,19 @@ GPUS = "CUDA_VISIBLE_DEVICES"
 class Ended:
     """A job that ended. error: why it failed, or that it was stopped; None: its outcome is in its folder."""
 
-    job: Job
+    job: AnyJob
     error: UserError | Stopped | None = None
 
 
 class Executor(Protocol):
-    """Makes the runs of jobs. elsewhere: whether other processes make them."""
+    """Does jobs. elsewhere: whether other processes do them.  places: jobs at once."""
 
     elsewhere: bool
 
-    def run(self, todo: deque[Job], shared: JobSet, console: Console, stop: StopFlag) -> Iterator[Ended]:
+    @property
+    def places(self) -> int: ...
+
+    def run(self, todo: deque[AnyJob], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
         """Take jobs from `todo` until it is empty, and report each as it ends. After a signal (`stop`) those that run
         are asked to stop, and no other is started."""
         ...
@@ -46,8 +49,9 @@ class ThisProcess:
     """One after the other, here; a signal raises Stopped, as in a single run."""
 
     elsewhere = False
+    places = 1
 
-    def run(self, todo: deque[Job], shared: JobSet, console: Console, stop: StopFlag) -> Iterator[Ended]:
+    def run(self, todo: deque[AnyJob], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
         while todo:
             job = todo.popleft()
             console.note(job.title)
@@ -69,10 +73,15 @@ class LocalWorkers:
     gpus: list[str] = field(default_factory=list)
     elsewhere = True
 
-    def run(self, todo: deque[Job], shared: JobSet, console: Console, stop: StopFlag) -> Iterator[Ended]:
-        running: dict[int, tuple[Job, Process]] = {}
+    @property
+    def places(self) -> int:
+        """As many as there are workers."""
+        return self.workers
+
+    def run(self, todo: deque[AnyJob], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
+        running: dict[int, tuple[AnyJob, Process]] = {}
         asked = False
-        with console.board("runs", len(todo)) as board:
+        with console.board(f"{shared.noun}s", len(todo)) as board:
             try:
                 while (todo and not stop.requested) or running:
                     while todo and len(running) < self.workers and not stop.requested:
@@ -91,7 +100,7 @@ class LocalWorkers:
                             continue
                         del running[place]
                         close(process)
-                        error = explain_end(code, job.folder, job.log)
+                        error = explain_end(code, job.folder, job.log, shared.less_memory)
                         board.end(job.name, describe(error))
                         yield Ended(job, error)
                     board.draw()
@@ -102,9 +111,9 @@ class LocalWorkers:
                 for _, process in running.values():
                     close(process)
 
-    def _start(self, job: Job, shared: JobSet, place: int) -> Process:
+    def _start(self, job: AnyJob, shared: Work, place: int) -> Process:
         environ = {GPUS: self.gpus[place % len(self.gpus)]} if self.gpus else {}
-        return start(pack(job, shared), job.log, threads=self.threads, environ=environ)
+        return start(shared.pack(job), job.log, threads=self.threads, environ=environ)
 
 
 def close(process: Process) -> None:

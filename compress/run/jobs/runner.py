@@ -8,7 +8,8 @@ bug) leaves the others alone. Either way `--resume` makes only what is missing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from compress.console import Console
 from compress.contracts import RunOptions
@@ -18,11 +19,10 @@ from compress.run.folder import claim, read_record, resumable, resume_command
 from compress.run.jobs.job import Job, JobSet
 from compress.run.jobs.outcome import Outcome
 from compress.run.jobs.processes import GPUS, Executor, LocalWorkers, ThisProcess, read_tail
+from compress.run.jobs.work import AnyJob, Work, concerns_one
 from compress.run.teachers import teacher_recipe
 from compress.storage.signals import StopFlag
 
-_OF_ONE_RUN = (ExitCode.DATA, ExitCode.RESOURCES, ExitCode.BUG)
-"""Codes of errors that other jobs need not meet."""
 _SHOWN_LINES = 15
 """Of the log of a job that failed."""
 
@@ -43,7 +43,10 @@ def run_jobs(jobs: Sequence[Job], shared: JobSet, console: Console) -> list[Outc
             executor = choose_executor(shared.options, len(todo), console)
             if executor.elsewhere:
                 _make_teachers(todo, shared, console)
-            if _run(deque(todo), executor, shared, console, stop) < len(todo):
+            made = do_jobs(todo, executor, shared, console, stop)
+            if made.failed and not stop.requested:
+                raise join_errors(made.failed, len(todo), shared)
+            if made.done < len(todo):
                 raise Stopped(f"stopped by {stop.requested}")
         if 0 < len(todo) < len(jobs):
             _require_same_input(jobs)
@@ -70,8 +73,9 @@ def require_executor(options: RunOptions) -> None:
         import_ray()
 
 
-def choose_executor(options: RunOptions, jobs: int, console: Console) -> Executor:
-    """Who makes so many jobs by the flags. Raises UserError for what is not installed or cannot be reached."""
+def choose_executor(options: RunOptions, jobs: int, console: Console, *, timed: bool = True) -> Executor:
+    """Who does so many jobs by the flags. timed: whether they measure latencies, which others then disturb. Raises
+    UserError for what is not installed or cannot be reached."""
     cpus = read_cpus()
     asked = cpus.usable if options.workers == "auto" else options.workers
     if options.on is not None:
@@ -82,10 +86,8 @@ def choose_executor(options: RunOptions, jobs: int, console: Console) -> Executo
     if workers == 1:
         return ThisProcess()
     threads = options.threads if isinstance(options.threads, int) else share_cpus(workers, cpus)
-    console.note(
-        f"{workers} workers, {threads} CPU thread{'' if threads == 1 else 's'} each; latencies are measured while the "
-        "other workers compute"
-    )
+    disturbed = "; latencies are measured while the other workers compute" if timed else ""
+    console.note(f"{workers} workers, {threads} CPU thread{'' if threads == 1 else 's'} each{disturbed}")
     if workers * threads > cpus.usable:
         console.note(
             f"{workers * threads} threads compete for {cpus.usable} CPU{'' if cpus.usable == 1 else 's'}: fewer "
@@ -148,9 +150,18 @@ def _require_same_input(jobs: Sequence[Job]) -> None:
                 )  # fmt: skip
 
 
-def _run(todo: deque[Job], executor: Executor, shared: JobSet, console: Console, stop: StopFlag) -> int:
-    """How many jobs were made; fewer than all only after a signal."""
-    count, failed, made = len(todo), dict[str, UserError](), 0
+@dataclass
+class Made:
+    """What became of jobs. done: how many; fewer than all where some failed, or after a signal.  failed: name → why."""
+
+    done: int = 0
+    failed: dict[str, UserError] = field(default_factory=dict)
+
+
+def do_jobs(jobs: Sequence[AnyJob], executor: Executor, shared: Work, console: Console, stop: StopFlag) -> Made:
+    """Hand all jobs to an executor; what failed is shown. Raises the error of a job in this process that others would
+    meet too."""
+    todo, made = deque(jobs), Made()
     for ended in executor.run(todo, shared, console, stop):
         error, name = ended.error, ended.job.name
         if isinstance(error, Stopped):
@@ -158,10 +169,10 @@ def _run(todo: deque[Job], executor: Executor, shared: JobSet, console: Console,
                 continue
             error = UserError("a signal stopped it", code=ExitCode.STOPPED)
         if error is None:
-            made += 1
+            made.done += 1
             continue
-        failed[name] = error
-        if error.code not in _OF_ONE_RUN:
+        made.failed[name] = error
+        if not concerns_one(error):
             if not executor.elsewhere:
                 raise error
             todo.clear()
@@ -169,23 +180,22 @@ def _run(todo: deque[Job], executor: Executor, shared: JobSet, console: Console,
             _show_log(ended.job, error, console)
         else:
             console.warn(f"{name} failed: {error.line()}")
-    if failed and not stop.requested:
-        raise _join(failed, count, shared)
     return made
 
 
-def _show_log(job: Job, error: UserError, console: Console) -> None:
+def _show_log(job: AnyJob, error: UserError, console: Console) -> None:
     """The last lines that a job printed, each with its name, and where the others are."""
     console.warn(f"{job.name} failed: {error.line()}; the end of {job.log}:")
     for line in read_tail(job.log, _SHOWN_LINES):
         console.note(f"{job.name} | {line}")
 
 
-def _join(failed: dict[str, UserError], count: int, shared: JobSet) -> UserError:
+def join_errors(failed: Mapping[str, UserError], count: int, shared: Work) -> UserError:
     """One error for all jobs that failed: their own where it is the same for all of them."""
     first = next(iter(failed.values()))
-    if len({error.line() for error in failed.values()}) == 1 and first.code not in _OF_ONE_RUN:
+    if len({error.line() for error in failed.values()}) == 1 and not concerns_one(first):
         return first
     names = ", ".join(failed)
     do = f"continue with: {resume_command(shared.base)}"
-    return UserError(f"{len(failed)} of {count} runs failed: {names}", why=first.line(), do=do, code=first.code)
+    what = f"{len(failed)} of {count} {shared.noun}s failed: {names}"
+    return UserError(what, why=first.line(), do=do, code=first.code)

@@ -1,0 +1,116 @@
+"""Lines of answers: a model folder, opened once, that is given rows and writes a line for each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from compress.console import Console
+from compress.errors import UserError, printable
+from compress.onnx.runtimes import Runtime
+from compress.predict.cascade import CascadePredictor, open_predictor
+from compress.predict.embedder import Embedder
+from compress.predict.fastest import fastest_for_many_rows
+from compress.predict.predictor import Predictor
+from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns
+from compress.training.precision import Precision
+
+Told = Callable[[int], None]
+"""Is told how many rows of a window are done."""
+
+
+class Answerer(Protocol):
+    """What writes lines. columns: of the rows that it reads.  label: of its progress."""
+
+    columns: TextColumns
+    label: str
+
+    def lines(self, rows: Sequence[PredictionInput], told: Told, *, as_json: bool) -> Iterator[str]:
+        """A line for each row, in their order."""
+        ...
+
+
+class PredictionAnswerer:
+    """The predictions of a model."""
+
+    label = "predict"
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self.columns = TextColumns.of_task(predictor.task)
+
+    def lines(self, rows: Sequence[PredictionInput], told: Told, *, as_json: bool) -> Iterator[str]:
+        """As `Answerer`."""
+        second = [one.pair for one in rows if one.pair is not None]
+        answers = self.predictor.predict([one.text for one in rows], second or None, told=told)
+        for one, answer in zip(rows, answers, strict=True):
+            if as_json:
+                row = {**one.beside, self.predictor.task.asked_as: one.text, **answer.as_json()}
+                yield json.dumps(row, ensure_ascii=False)
+            else:
+                yield answer.line(one.text)
+
+
+class VectorAnswerer:
+    """The vectors of texts."""
+
+    label, columns = "embed", EMBEDDED
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+
+    def lines(self, rows: Sequence[PredictionInput], told: Told, *, as_json: bool) -> Iterator[str]:
+        """As `Answerer`."""
+        for one, vector in zip(rows, self.embedder([one.text for one in rows], told), strict=True):
+            if as_json:
+                row = {**one.beside, "text": one.text, "embedding": [float(f"{value:.7g}") for value in vector]}
+                yield json.dumps(row, ensure_ascii=False)
+            else:
+                yield " ".join(f"{value:.6g}" for value in vector) + "\t" + printable(one.text, 200)
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """Which model answers, and how. settings: of the task, in place of the model's own.  runtime: None: as the folder
+    is meant to be run."""
+
+    folder: Path
+    device: str = "cpu"
+    precision: Precision = "auto"
+    runtime: Runtime | Literal["auto"] | None = None
+    embeddings: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def open(self, console: Console) -> Answerer:
+        """Load the model; with `--runtime auto`, its fastest runtime. Raises UserError as what answers does."""
+        if self.embeddings:
+            if self.runtime not in (None, "torch"):
+                where = f"--runtime {self.runtime}"
+                raise UserError("embeddings are only computed with torch", where=where, do="remove it")
+            return VectorAnswerer(Embedder(self.folder, device=self.device, precision=self.precision))
+        runtime = None if self.runtime == "auto" else self.runtime
+        predictor = open_predictor(
+            self.folder, device=self.device, precision=self.precision, settings=self.settings, runtime=runtime
+        )
+        if self.runtime == "auto":
+            predictor = fastest_for_many_rows(predictor, console)
+        return PredictionAnswerer(predictor)
+
+    def settle(self, answerer: Answerer) -> ModelRequest:
+        """The same with the runtime that was chosen, so that other processes compute the same."""
+        if self.runtime != "auto" or not isinstance(answerer, PredictionAnswerer):
+            return self
+        cascade = isinstance(answerer.predictor, CascadePredictor)
+        return replace(self, runtime=None if cascade else answerer.predictor.runtime)
+
+    def pack(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self) | {"folder": str(self.folder), "settings": dict(self.settings)}
+
+    @classmethod
+    def unpack(cls, packed: Mapping[str, Any]) -> ModelRequest:
+        """What `pack` packed."""
+        return cls(**{**packed, "folder": Path(packed["folder"])})

@@ -1,0 +1,110 @@
+"""What a model is asked: texts and pairs of texts, the columns that hold them, and rows that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from compress.data.task import Task
+from compress.errors import UserError, did_you_mean
+from compress.predict.service import TEXT, roles_of
+
+
+@dataclass(frozen=True)
+class PredictionInput:
+    """One thing to answer. beside: what its answer repeats, so that it can be found again."""
+
+    text: str
+    pair: str | None = None
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be read. number: of the line on which it begins, or of the row in a file without lines, from 1
+    on."""
+
+    file: str
+    unit: Literal["line", "row"]
+    number: int
+    error: UserError
+
+    def as_json(self) -> dict[str, Any]:
+        """As a file of rejected rows holds it."""
+        reason = UserError(self.error.what, why=self.error.why).line()
+        return {"file": self.file, self.unit: self.number, "reason": reason}
+
+
+Row = PredictionInput | BadRow
+Reject = Callable[[BadRow], None]
+"""What is done with a bad row."""
+
+
+def stop_at(bad: BadRow) -> None:
+    """Raise the error of a bad row."""
+    raise bad.error
+
+
+@dataclass(frozen=True)
+class TextColumns:
+    """Usual names of the columns of the first text, and of the second: none where rows have one text.
+
+    needs_second: whether each row must have both.  named: whether the lines of any file are objects, since texts have
+    names of their own such as question and context.
+    """
+
+    first: Sequence[str]
+    second: Sequence[str] = ()
+    needs_second: bool = False
+    named: bool = False
+
+    @classmethod
+    def of_task(cls, task: Task) -> TextColumns:
+        """What the rows of a task hold."""
+        first, second = roles_of(task)
+        needs_second = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
+        named = len([role for role in task.text_roles if role in task.usual]) == 2
+        return cls(first, second, needs_second, named)
+
+    @property
+    def needed(self) -> str:
+        """The columns that a row must have, for people."""
+        return " and ".join([self.first[0], *([self.second[0]] if self.needs_second else [])])
+
+    def build(self, row: Mapping[str, Any], where: str) -> PredictionInput:
+        """The texts of a row; an `id` is kept. Raises UserError for a text that is missing, or is none."""
+        text = _find_text(row, self.first, where, needed=True)
+        assert text is not None
+        pair = _find_text(row, self.second, where, needed=self.needs_second) if self.second else None
+        return PredictionInput(text, pair, {"id": row["id"]} if "id" in row else {})
+
+
+EMBEDDED = TextColumns(TEXT)
+"""What vectors are made of."""
+
+
+def build_row(
+    file: Path, unit: Literal["line", "row"], number: int, row: dict[str, Any] | UserError, columns: TextColumns
+) -> Row:
+    """What a row of a table asks, or what is wrong with it."""
+    where = f"{file}:{number}" if unit == "line" else f"{file}: row {number}"
+    try:
+        if isinstance(row, UserError):
+            raise row
+        return columns.build(row, where)
+    except UserError as error:
+        return BadRow(str(file), unit, number, error)
+
+
+def _find_text(row: Mapping[str, Any], names: Sequence[str], where: str, *, needed: bool) -> str | None:
+    """The text under the first of these names; None where it may be missing and is."""
+    key = next((name for name in names if name in row), None)
+    if key is None:
+        if not needed:
+            return None
+        raise UserError(f"the row has no {names[0]}", where=where, do=did_you_mean(names[0], row))
+    if not isinstance(row[key], str) or not row[key].strip():
+        raise UserError(f"the {names[0]} is empty or not text", where=where)
+    return row[key]

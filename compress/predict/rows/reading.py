@@ -1,0 +1,167 @@
+"""Rows of one file or of all files of a folder, from any place on: a row that cannot be read is one of them.
+
+A file of lines is read from a byte on. Of CSV, where a cell may hold line ends, the rows before the first are read and
+dropped; of parquet, whole groups of rows are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from compress.data.reading import text_files
+from compress.data.reading.files import SUFFIXES, look
+from compress.data.reading.pipe import lines_as_they_come
+from compress.data.reading.places import DESCRIPTIONS
+from compress.data.reading.text_files import CsvForm
+from compress.errors import UserError, printable
+from compress.predict.rows.inputs import BadRow, PredictionInput, Row, TextColumns, build_row
+from compress.predict.rows.windows import AT_ONCE
+
+READABLE = ("jsonl", "csv", "parquet", "text")
+"""Kinds of files."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where reading begins. row: of the file, from 0 on.  offset: of its line, in bytes, and line: its number, from 1
+    on; of files of lines only."""
+
+    row: int = 0
+    offset: int = 0
+    line: int = 1
+
+
+BEGIN = Start()
+
+
+def find_kind(file: Path) -> str:
+    """What a file holds, by its suffix: one of READABLE; a text a line where that says nothing."""
+    kind = SUFFIXES.get(file.suffix.lower(), "text")
+    return kind if kind in READABLE else "text"
+
+
+def list_files(place: Path) -> list[Path]:
+    """The file itself, or all files of rows below a folder, by name. Raises UserError where there is none, or one that
+    rows cannot be read from."""
+    if not place.is_dir():
+        return [place]
+    below = [one for one in sorted(place.rglob("*")) if one.is_file() and one.name not in DESCRIPTIONS]
+    found = [one for one in below if not any(part.startswith(".") for part in one.relative_to(place).parts)]
+    kinds = {one: SUFFIXES.get(one.suffix.lower()) for one in found}
+    known = [suffix for suffix, kind in SUFFIXES.items() if kind in READABLE]
+    unknown = next((one for one, kind in kinds.items() if kind not in (None, *READABLE)), None)
+    if unknown is not None:
+        do = f"write it as one of {', '.join(known)}, or move it to another folder"
+        raise UserError(f"rows of '{unknown.suffix}' files cannot be predicted", where=str(unknown), do=do)
+    if not any(kinds.values()):
+        raise UserError("the folder has no files of rows", where=str(place), do=f"known: {', '.join(known)}")
+    return [one for one, kind in kinds.items() if kind is not None]
+
+
+def read_rows(
+    file: Path, columns: TextColumns, start: Start = BEGIN, form: CsvForm | None = None, *, lenient: bool = False
+) -> Iterator[Row | None]:
+    """The rows from a place on. None: what came so far must not wait for more. form: of a CSV file; None: it is looked
+    for, and the file is checked before its first row.  lenient: as of `find_csv_form`.
+
+    Raises UserError for a file that cannot be read, or of which it is not known where the next row begins.
+    """
+    kind = find_kind(file)
+    if kind == "parquet":
+        from compress.predict.rows.parquet import read_parquet
+
+        return read_parquet(file, columns, start.row)
+    if kind == "csv":
+        return islice(_read_csv(file, columns, form, lenient), start.row, None)
+    if has_objects(file, columns):
+        build: Callable[[str, str], PredictionInput] = lambda line, where: _parse(line, where, columns)  # noqa: E731
+        return _read_lines(file, start, build, skip_blank=True)
+    return _read_lines(file, start, lambda line, _: PredictionInput(line), skip_blank=False)
+
+
+def has_objects(file: Path, columns: TextColumns) -> bool:
+    """Whether the lines of a file of lines are JSON objects."""
+    return columns.named or find_kind(file) == "jsonl"
+
+
+def is_blank(line: bytes) -> bool:
+    """Whether a line is passed over in a file of objects."""
+    return not line.strip()
+
+
+def read_raw_lines(file: Path, offset: int = 0) -> Iterator[bytes | None]:
+    """Lines with their ends; None between those of standard input that must not wait for others."""
+    with ExitStack() as stack:
+        if str(file) == "-":
+            yield from lines_as_they_come(sys.stdin.buffer, AT_ONCE)
+            return
+        try:
+            stream = stack.enter_context(open(file, "rb"))
+            stream.seek(offset)
+        except OSError as error:
+            raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
+        yield from iter(lambda: stream.readline(text_files.LINE_LIMIT + 1), b"")
+
+
+def _read_lines(
+    file: Path, start: Start, build: Callable[[str, str], PredictionInput], *, skip_blank: bool
+) -> Iterator[Row | None]:
+    """What is built of each line without its end, and of where it stands. A line may have 64 MB: it is not kept beside
+    its text."""
+    number = start.line - 1
+    for line in read_raw_lines(file, start.offset):
+        if line is None:
+            yield None
+            continue
+        number += 1
+        if skip_blank and is_blank(line):
+            continue
+        where = f"{file}:{number}"
+        text_files.require_short_line(line, where, "text")
+        try:
+            text = _decode(line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line, where)
+            del line
+            row: Row = build(text, where)
+        except UserError as error:
+            row = BadRow(str(file), "line", number, error)
+        else:
+            del text
+        yield row
+
+
+def _decode(line: bytes, where: str) -> str:
+    try:
+        return line.rstrip(b"\r\n").decode()
+    except UnicodeDecodeError as error:
+        why = f"byte {error.start} of the line"
+        raise UserError("not UTF-8", where=where, why=why, do="save the file as UTF-8") from error
+
+
+def _parse(line: str, where: str, columns: TextColumns) -> PredictionInput:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        do = f"write one object with {columns.needed} on each line"
+        raise UserError("not JSON", where=where, why=printable(line, 60), do=do) from error
+    if not isinstance(row, dict):
+        raise UserError("not a JSON object", where=where, why=printable(line, 60))
+    return columns.build(row, where)
+
+
+def _read_csv(file: Path, columns: TextColumns, form: CsvForm | None, lenient: bool) -> Iterator[Row]:
+    try:
+        if not file.stat().st_size:
+            return
+    except OSError as error:
+        raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
+    look(file)
+    form = form or text_files.find_csv_form(file, [], lenient=lenient)
+    for number, row in text_files.csv_rows(file, form):
+        yield build_row(file, "line", number, row, columns)

@@ -1,0 +1,65 @@
+"""What an executor needs of jobs, whatever they do: runs of recipes (`job`), or rows of files (`row_work`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.errors import ExitCode, UserError
+
+_OF_ONE_JOB = (ExitCode.DATA, ExitCode.RESOURCES, ExitCode.BUG)
+
+
+class AnyJob(Protocol):
+    """name: unique among the jobs of a command; it names the job in messages.  title: the line that says that it
+    starts.  folder: its own.  log: what it prints, where another process does it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def log(self) -> Path: ...
+
+
+class Work(Protocol):
+    """What all jobs of a command share. noun: one of them, for people.  tracked: whether they log to a store.
+    less_memory: what to do about a job that memory ran out for."""
+
+    noun: ClassVar[str]
+    tracked: ClassVar[bool]
+    less_memory: ClassVar[str]
+
+    @property
+    def base(self) -> Path:
+        """The folder around theirs, which the command that resumes names."""
+        ...
+
+    @property
+    def options(self) -> RunOptions: ...
+
+    def run(self, job: Any, console: Console) -> None:
+        """Do a job in this process, and leave what it made in the folder."""
+        ...
+
+    def pack(self, job: Any) -> dict[str, Any]:
+        """A job as plain data, which is read in another process (`child`): `kind` says of what, `job` its folder,
+        `options` those that its process reads, `argv` the command."""
+        ...
+
+    def list_paths(self, jobs: Iterable[Any]) -> list[str]:
+        """The local files and folders that the jobs read."""
+        ...
+
+
+def concerns_one(error: UserError) -> bool:
+    """Whether other jobs need not meet the error of one: its numbers, memory, or a bug."""
+    return error.code in _OF_ONE_JOB

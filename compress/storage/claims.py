@@ -1,0 +1,37 @@
+"""Names that several processes share out among themselves: each is given to the first one that takes it.
+
+A claim saves work and promises nothing: it outlives a process that is killed, and is then removed with all others when
+no process is left (`clear`). What is made under a name must be right even if two processes make it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from compress.storage.disk import make_folder, report_write_errors
+from compress.storage.trees import remove_tree
+
+FOLDER = "claims"
+
+
+def clear(base: str | os.PathLike[str]) -> None:
+    """Give all names below the folder `base` back."""
+    remove_tree(Path(base) / FOLDER, base)
+    make_folder(Path(base) / FOLDER)
+
+
+def take(base: str | os.PathLike[str], name: str) -> bool:
+    """Whether this process is the first to take the name. A folder is made for it: in one step on every file system."""
+    place = Path(base) / FOLDER / name
+    with report_write_errors(place):
+        try:
+            place.mkdir()
+        except FileExistsError:
+            return False
+    return True
+
+
+def is_taken(base: str | os.PathLike[str], name: str) -> bool:
+    """Whether some process took the name."""
+    return (Path(base) / FOLDER / name).exists()

@@ -1,0 +1,257 @@
+"""`compress predict --file … --output`: shards that are made once, whoever makes them, and the same bytes as of one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_toy import Cli, Server, opinions, write_rows
+
+from compress.predict.rows import windows
+
+ROWS = ("predict", "mine", "--file", "rows", "--threads", "1")
+SHARDS = ("--output", "out", "--shard-rows", "10")
+DIVIDED = (*ROWS, *SHARDS, "--join", "all.jsonl")
+
+
+@pytest.fixture
+def folder(own_model: Path) -> Path:
+    """A working folder with a model, and 40 rows in two files of which neither ends with a shard."""
+    texts = [{"id": n, "text": row["text"]} for n, row in enumerate(opinions()["train"][:40])]
+    write_rows(own_model.parent / "rows/a.jsonl", texts[:17])
+    rows = "".join(f'{row["id"]},"{row["text"]}\nindeed"\n' for row in texts[17:])
+    (own_model.parent / "rows/b.csv").write_text("id,text\n" + rows)
+    return own_model.parent
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard is a window, as those of a file are without the option: other rows beside a row may change its digits."""
+    monkeypatch.setattr(windows, "AT_ONCE", 10)
+    monkeypatch.setattr(windows, "WINDOW", 10)
+
+
+@pytest.fixture
+def whole(folder: Path, small_windows: None, compress: Cli) -> str:
+    """What one process writes that knows no shards."""
+    done = compress(*ROWS, "--json")
+    assert done.code == 0, done.err
+    assert len(done.out.splitlines()) == 40
+    return done.out
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted((folder / "out/shards").glob("[0-9]*"))
+
+
+def test_shards_are_made_once_and_damaged_ones_again(folder: Path, whole: str, compress: Cli) -> None:
+    done = compress(*DIVIDED)
+    assert done.code == 0, done.err
+    assert "40 answers: all.jsonl" in done.err
+    assert (folder / "all.jsonl").read_text() == whole
+    manifest = json.loads((folder / "out/manifest.json").read_text())
+    assert [(one["first"], one["rows"], one["answered"]) for one in manifest["shards"]] == [
+        (first, 10, 10) for first in (0, 10, 20, 30)
+    ]
+    assert (manifest["rows"], manifest["rejected"]) == (40, 0)
+
+    first, second, third, _ = shards(folder)
+    inode = third.stat().st_ino
+    (first / "answers.jsonl").write_text("damaged")
+    (second / "shard.json").unlink()
+    (folder / "all.jsonl").unlink()
+    again = compress(*DIVIDED, "--resume")
+    assert again.code == 0, again.err
+    assert "shard 000000 is made again: answers.jsonl: 7 bytes instead of" in again.err
+    assert "shard 000001 is made again: shard.json: missing" in again.err
+    assert (folder / "all.jsonl").read_text() == whole
+    assert shards(folder)[2].stat().st_ino == inode, "what is whole stays"
+    assert json.loads((folder / "out/manifest.json").read_text()) == manifest
+
+
+def test_a_command_that_is_killed_goes_on(folder: Path, whole: str, server: Server) -> None:
+    killed = server.run(folder, *DIVIDED, fault="folder.after_fsync:3:kill")
+    assert killed.code == -signal.SIGKILL
+    assert len(shards(folder)) == 2
+    before = [shard.stat().st_ino for shard in shards(folder)]
+    refused = server.run(folder, *DIVIDED)
+    assert (refused.code, refused.out) == (3, "")
+    assert refused.line == (
+        "error: --output out: the output folder already contains answers; "
+        "use --resume to continue, or name a new folder"
+    )
+    done = server.run(folder, *DIVIDED, "--resume")
+    assert done.code == 0, done.err
+    assert (folder / "all.jsonl").read_text() == whole
+    assert [shard.stat().st_ino for shard in shards(folder)][:2] == before
+    assert not list((folder / "out").rglob(".tmp-*"))
+
+
+def test_other_answers_are_not_mixed_in(folder: Path, compress: Cli) -> None:
+    assert compress(*ROWS, *SHARDS).code == 0
+    for words, why in (
+        ((*ROWS, "--output", "out", "--shard-rows", "20"), "shard_rows"),
+        ((*ROWS, *SHARDS, "--embeddings"), "embeddings"),
+    ):
+        done = compress(*words, "--resume")
+        assert done.code == 3
+        assert "cannot be continued: changed since they were begun: " in done.line
+        assert why in done.line
+    os.utime(folder / "rows/a.jsonl", (1, 1))
+    assert compress(*ROWS, *SHARDS, "--resume").code == 0, "the same bytes"
+    content = (folder / "rows/a.jsonl").read_text()
+    (folder / "rows/a.jsonl").write_text(content.replace("good", "fine"))
+    assert "changed since they were begun: rows/a.jsonl" in compress(*ROWS, *SHARDS, "--resume").line
+    write_rows(folder / "rows/c.jsonl", [{"text": "more"}])
+    assert "changed since they were begun: files" in compress(*ROWS, *SHARDS, "--resume").line
+
+
+def test_bad_rows_are_written_down(folder: Path, small_windows: None, compress: Cli) -> None:
+    lines = (folder / "rows/a.jsonl").read_text().splitlines()
+    lines[12:12] = ['{"id": 1, "text": 7}', "{", ""]
+    (folder / "rows/a.jsonl").write_text("\n".join(lines) + "\n")
+    with (folder / "rows/b.csv").open("a") as file:
+        file.write("40\n")
+    rejected = [
+        {"file": "rows/a.jsonl", "line": 13, "reason": "the text is empty or not text"},
+        {"file": "rows/a.jsonl", "line": 14, "reason": "not JSON: {"},
+        {"file": "rows/b.csv", "line": 48, "reason": "the row has 1 cells, the header has 2: '40'"},
+    ]
+    stopped = compress(*ROWS)
+    assert (stopped.code, stopped.line) == (2, "error: rows/a.jsonl:13: the text is empty or not text")
+    stopped = compress(*ROWS, *SHARDS)
+    assert stopped.line.startswith("error: rows/b.csv:48: the row has 1 cells"), "tables are checked when counted"
+    assert not (folder / "out").exists()
+
+    lenient = (*ROWS, "--json", "--bad-rows")
+    whole = compress(*lenient, "bad-1.jsonl")
+    assert whole.code == 0, whole.err
+    ids = [json.loads(line)["id"] for line in whole.out.splitlines()]
+    assert ids == [*range(17), *map(str, range(17, 40))]
+    done = compress(*lenient, "bad-2.jsonl", *SHARDS, "--join", "all.jsonl")
+    assert done.code == 0, done.err
+    assert (folder / "all.jsonl").read_text() == whole.out
+    for name in ("bad-1.jsonl", "bad-2.jsonl"):
+        assert [json.loads(line) for line in (folder / name).read_text().splitlines()] == rejected
+    kept = compress(*ROWS, *SHARDS, "--resume")
+    assert kept.code == 2
+    assert "3 rows were rejected by the command that is resumed; add --bad-rows FILE" in kept.line
+
+
+def test_a_bad_row_ends_the_command_with_its_line(folder: Path, compress: Cli) -> None:
+    with (folder / "rows/a.jsonl").open("a") as file:
+        file.write("{\n")
+    done = compress(*ROWS, *SHARDS)
+    assert (done.code, done.line) == (2, "error: rows/a.jsonl:18: not JSON: {; write one object with text on each line")
+    assert len(shards(folder)) == 1, "the shard of the bad row is not there"
+
+
+def test_vectors_are_divided_too(folder: Path, small_windows: None, compress: Cli) -> None:
+    words = ("predict", "mine", "--embeddings", "--file", "rows/a.jsonl", "--threads", "1")
+    whole = compress(*words, "--json")
+    done = compress(*words, *SHARDS, "--join", "vectors.jsonl", "--quiet")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert (folder / "vectors.jsonl").read_text() == whole.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--workers", "2"), "--workers: has no effect without --output; add --output FOLDER"),
+        (("--shard-rows", "8"), "--shard-rows: has no effect without --output"),
+        (("--join", "x"), "--join: has no effect without --output"),
+        (("--output", "mine"), "the output folder exists and contains no answers of compress predict"),
+        (("--output", "task.yaml"), "--output task.yaml: the output is a file; name a folder"),
+        (("--output", "x", "--join", "task.yaml"), "--join: task.yaml exists already; name another file"),
+        (("--bad-rows", "task.yaml"), "task.yaml: exists already; name another file"),
+        (("--output", "x", "--file", "-"), "--file -: standard input cannot be divided into shards; give a file"),
+        (("--output", "x", "--file", "mlruns"), "mlruns: the folder has no files of rows; known: .jsonl"),
+        (("--output", "x", "a text"), "TEXTS: cannot be combined with --output; remove it"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(words: tuple[str, ...], said: str, folder: Path, compress: Cli) -> None:
+    done = compress(*ROWS, *words)
+    assert (done.code in (2, 3), done.out) == (True, "")
+    assert said in done.line
+    assert not (folder / "x").exists()
+
+
+# --- several processes --------------------------------------------------------------------------------------------
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "compress", *words]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+@pytest.mark.thorough
+def test_two_workers_write_the_same_and_others_take_over_from_killed_ones(folder: Path, whole: str) -> None:
+    """Each worker is killed at its second shard, so that four of them make one shard each."""
+    done = run(*DIVIDED, "--workers", "2", COMPRESS_FAULT="folder.after_fill:2:kill")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "all.jsonl").read_text() == whole
+    assert (
+        "worker-1 failed: killed (SIGKILL), as the system does when memory runs out; use fewer --workers" in done.stderr
+    )
+    assert "left over: starting other workers" in done.stderr
+    assert sorted(one.name for one in (folder / "out").iterdir() if not one.name.startswith(".")) == [
+        "manifest.json", "plan.json", "shards", "workers",
+    ]  # fmt: skip
+
+
+@pytest.mark.thorough
+def test_workers_that_never_get_on_end_the_command(folder: Path, whole: str, compress: Cli) -> None:
+    done = run(*DIVIDED, "--workers", "2", COMPRESS_FAULT="folder.after_fill:1:kill")
+    assert done.returncode == 5, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: 2 of 2 workers failed: worker-")
+    assert last.endswith("--workers 2 --resume")
+    again = compress(*DIVIDED, "--resume")
+    assert again.code == 0, again.err
+    assert (folder / "all.jsonl").read_text() == whole
+
+
+@pytest.mark.thorough
+def test_the_first_bad_row_ends_all_workers(folder: Path) -> None:
+    with (folder / "rows/a.jsonl").open("a") as file:
+        file.write("{\n")
+    done = run(*DIVIDED, "--workers", "2")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: rows/a.jsonl:18: not JSON: {")
+
+
+def wait_for(what: Callable[[], Any]) -> None:
+    while not what():
+        time.sleep(0.05)
+
+
+@pytest.mark.thorough
+def test_workers_stop_when_the_command_is_killed_and_another_goes_on(folder: Path, whole: str, compress: Cli) -> None:
+    words = [sys.executable, "-m", "compress", *DIVIDED, "--workers", "2"]
+    slow = {**os.environ, "COMPRESS_FAULT": "folder.after_fill:2:sleep=3"}
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, env=slow)
+    wait_for(lambda: len(shards(folder)) == 2)
+    process.kill()
+    process.wait()
+    again = compress(*DIVIDED, "--resume")
+    assert again.code == 0, again.err
+    assert (folder / "all.jsonl").read_text() == whole
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+def test_ray_writes_the_same(folder: Path, whole: str) -> None:
+    done = run(*DIVIDED, "--on", "ray")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "all.jsonl").read_text() == whole
+    assert "Ray: 1 node, 1 CPUs for each worker" in done.stderr
