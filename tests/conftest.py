@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from haste import FEW_TEXTS, count_few_rounds, never_wait_for_the_disk
+from haste import never_wait_for_the_disk, time_few_calls
 from small_sets import shrink
 
-from compress.predict import real_texts
 from compress.storage import signals
 from compress.tracking import names
-from evaluation.cost import latency
 
 if TYPE_CHECKING:
     from compress.encoder.config.encoder import EncoderConfig
@@ -123,8 +121,7 @@ def small_generated_sets() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "count_most_rounds", count_few_rounds)
-    monkeypatch.setattr(real_texts, "TIMED", FEW_TEXTS)
+    time_few_calls(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

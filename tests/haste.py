@@ -11,14 +11,20 @@ from typing import Any
 
 import pytest
 
+ROUNDS = 2
+"""Timed calls of each model, and of each of its texts."""
+TEXTS = 2
+"""Texts that stand for all where latency is measured on them."""
 
-def count_few_rounds(repeats: int) -> int:
-    """Of timed calls: a fifth of the time of commands goes there, and no test asks how fast one is."""
-    return min(repeats, 5)
 
+def time_few_calls(patch: pytest.MonkeyPatch) -> None:
+    """A third of the time of commands would go into timing models, and no test asks how fast one is."""
+    from compress.predict import real_texts
+    from evaluation.cost import latency
 
-FEW_TEXTS = 4
-"""Texts that stand for all where latency is measured on them. With 32, a third of the time of commands went there."""
+    patch.setattr(latency, "count_most_rounds", lambda repeats: min(repeats, ROUNDS))
+    patch.setattr(latency, "ENOUGH", ROUNDS)
+    patch.setattr(real_texts, "TIMED", TEXTS)
 
 
 def do_not_wait_for_quiet(patch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 from child_server import ChildServer
-from haste import FEW_TEXTS, count_few_rounds, do_not_wait_for_quiet, never_wait_for_the_disk
+from haste import do_not_wait_for_quiet, never_wait_for_the_disk, time_few_calls
 from small_sets import shrink
 
 ROOT = Path(__file__).parents[2]
@@ -242,7 +242,6 @@ def _warm_up() -> None:
 
     import compress
     import evaluation
-    from compress.predict import real_texts
     from compress.tracking import Store
     from compress.tracking.store import import_mlflow, silence
     from compress.training import length
@@ -252,9 +251,8 @@ def _warm_up() -> None:
     latency._Timer._clean = lambda self: np.ones((len(self._rounds), len(self._parts)), bool)
     latency._Waits.seconds = lambda self: 0.0
     latency.WIDEST = math.inf
-    latency.count_most_rounds = count_few_rounds
-    real_texts.TIMED = FEW_TEXTS
     patch = pytest.MonkeyPatch()
+    time_few_calls(patch)
     shrink(patch)
     do_not_wait_for_quiet(patch)
     for name, steps in SHORT_LENGTH.items():
