@@ -29,9 +29,9 @@ def time_few_calls(patch: pytest.MonkeyPatch) -> None:
 
 def do_not_wait_for_quiet(patch: pytest.MonkeyPatch) -> None:
     """`compress fit` times blocks until two rounds agree: for half a minute a length on a machine that runs tests."""
-    from compress.fit.cost import block_table
+    from evaluation.cost import least
 
-    patch.setattr(block_table, "PATIENCE", 0.5)
+    patch.setattr(least, "PATIENCE", 0.5)
 
 
 @contextmanager

@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # a machine that only times exported files has no torch
+    import torch
 
 SETTLED = 0.1
 """Seconds above which a call does not notice what the processor's caches held before it."""
@@ -111,12 +113,14 @@ def measure_latency(
 
 def find_synchronize(device: str | torch.device) -> Call | None:
     """What waits until a device has computed all that was launched; None for the CPU, which launches nothing."""
-    found = torch.device(device)
-    if found.type == "cpu":
+    kind = str(device).partition(":")[0]
+    if kind == "cpu":
         return None
-    if found.type == "cuda":
-        return lambda: torch.cuda.synchronize(found)
-    raise ValueError(f"calls on {found.type} cannot be timed")
+    if kind == "cuda":
+        import torch
+
+        return lambda: torch.cuda.synchronize(device)
+    raise ValueError(f"calls on {kind} cannot be timed")
 
 
 def measure_interleaved(
@@ -127,6 +131,7 @@ def measure_interleaved(
     repeats: int = 50,
     seconds: float = 10.0,
     told: Callable[[int], None] = lambda _: None,
+    threads: int | None = None,
 ) -> list[Latency]:
     """Time several calls in turn (A B A B ...), so that a drifting machine is the same for all of them.
 
@@ -134,12 +139,13 @@ def measure_interleaved(
     not. Where there are several calls, an untimed one, or its first two parts, comes before each that is timed: who
     serves one model has it in the caches, and a large one before it would leave a small one none of them. While too few
     rounds are clean, up to `EXTRA` times the repeats are made within the time. device: as of `measure_latency`.  told:
-    of how many rounds are done, between two of them.
+    of how many rounds are done, between two of them.  threads: that the calls compute with on the CPU; None: torch's.
     """
     if repeats <= 0:
         raise ValueError(f"repeats must be positive, not {repeats}")
     synchronize = find_synchronize(device)
-    timers = [_Timer([call] if callable(call) else call, len(calls) > 1, synchronize) for call in calls]
+    one_thread = synchronize is None and (threads or _count_torch_threads()) == 1
+    timers = [_Timer([call] if callable(call) else call, len(calls) > 1, synchronize, one_thread) for call in calls]
     for timer in timers:
         timer.warm_up(warmup)
     with _Waits() as waits:
@@ -153,6 +159,12 @@ def measure_interleaved(
                 timer.measure(waits)
             told(done + 1)
     return [timer.latency(repeats) for timer in timers]
+
+
+def _count_torch_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 def count_most_rounds(repeats: int) -> int:
@@ -204,10 +216,9 @@ def _resampled(times: Samples, resamples: int, generator: np.random.Generator) -
 class _Timer:
     """One call: what its rounds took. Each round is (parts, 3): wall, processor and waited seconds."""
 
-    def __init__(self, parts: Sequence[Call], settle: bool, synchronize: Call | None) -> None:
+    def __init__(self, parts: Sequence[Call], settle: bool, synchronize: Call | None, one_thread: bool) -> None:
         self._parts, self._synchronize = parts, synchronize
-        self._settle = settle
-        self._one_thread = synchronize is None and torch.get_num_threads() == 1
+        self._settle, self._one_thread = settle, one_thread
         self._rounds: list[list[tuple[float, float, float]]] = []
 
     def warm_up(self, calls: int) -> None:

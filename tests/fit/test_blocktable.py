@@ -12,6 +12,7 @@ import pytest
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.fit.cost import block_table as blocktable
 from compress.fit.cost.blocks import Blocks, LayerCost
+from compress.fit.cost.samples import Sample, count_rows, is_last_layer_apart
 from compress.fit.cost.serving import Serving
 
 CONFIG = EncoderConfig(vocabulary=50, hidden=64, layers=(LayerShape(4, 16, 96),) * 6, max_positions=32)
@@ -34,13 +35,15 @@ def sized(sample: Any, vocabulary: int) -> int:
 
 def table_of(head: str, patch: pytest.MonkeyPatch) -> tuple[Blocks, bool]:
     heads, serving = {"task": HEADS[head]}, Serving("onnxruntime", 1, 32)
-    apart = blocktable.is_last_layer_apart(heads, serving)
+    apart = is_last_layer_apart(heads, serving)
 
     def built(sample: Any, config: EncoderConfig, *_: object) -> tuple[Callable[[object], object], int]:
-        return lambda _: made_of(sample, apart), sized(sample, blocktable._vocabulary(config))
+        return lambda _: made_of(sample, apart), sized(sample, count_rows(config))
 
     patch.setattr(blocktable, "_build", built)
-    patch.setattr(blocktable, "_bytes", lambda sample, config, heads, serving, vocabulary: sized(sample, vocabulary))
+    patch.setattr(
+        blocktable, "count_bytes", lambda sample, config, heads, serving, vocabulary: sized(sample, vocabulary)
+    )
     patch.setattr(blocktable, "_least", lambda calls, *_: ([call() for call in calls], False))
     return blocktable.measure(CONFIG, heads, serving), apart
 
@@ -58,7 +61,7 @@ def test_sums_are_what_models_of_any_shape_take(head: str, monkeypatch: pytest.M
     assert (table.last != table.layer) is apart
     assert table.checks == pytest.approx((1.0,) * 5)
     for depth, heads, neurons in ((6, 4, 96), (3, 2, 50), (1, 1, 1), (5, 3, 17)):
-        wanted = blocktable._Sample(depth, heads, neurons, 8, 8)
+        wanted = Sample(depth, heads, neurons, 8, 8)
         ms, mb = (depth - 1) * parts(table.layer, heads, neurons) + parts(table.last, heads, neurons)
         assert table.ms + ms == pytest.approx(made_of(wanted, apart))
         rows = table.embeddings[8, 0].mb + 50 * table.embeddings[8, 0].row_mb
@@ -67,7 +70,7 @@ def test_sums_are_what_models_of_any_shape_take(head: str, monkeypatch: pytest.M
 
 
 def test_the_last_layer_is_any_where_torch_serves() -> None:
-    assert not blocktable.is_last_layer_apart({"task": HEADS["first"]}, Serving("torch-int8"))
+    assert not is_last_layer_apart({"task": HEADS["first"]}, Serving("torch-int8"))
 
 
 @pytest.mark.parametrize("harm", [b"", b"{", b"[1]", b'{"blocks": 7}', b"\xff\x00\x17", None])
