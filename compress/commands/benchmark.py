@@ -20,7 +20,7 @@ from compress.modelfolder.resolve import label_models, resolve
 from compress.predict.cascade import open_predictor
 from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_requested_runtime
 from compress.predict.predictor import Predictor
-from compress.predict.real_texts import choose_calls, require_no_cascade, sample_texts
+from compress.predict.real_texts import choose_calls, require_fixed_costs, sample_texts
 from compress.stages.shared.labelled_data import settings_for
 from compress.stages.shared.task_head import check_same_task
 from compress.stages.shared.timing import choose_length
@@ -97,7 +97,7 @@ def _on_random_tokens(
     models: Sequence[str], folders: Sequence[Path], labels: Sequence[str], batch: int, length: int | None, repeats: int,
     options: RunOptions, console: Console,
 ) -> Timed:  # fmt: skip
-    require_no_cascade(folders)
+    require_fixed_costs(folders)
     predictors = [_predictor(folder, options) for folder in folders]
     length = choose_length(zip(models, (p.max_length for p in predictors), strict=True), length)
     if options.runtime == "auto":

@@ -30,7 +30,7 @@ def export_web(name: str, split: str, options: RunOptions) -> None:
     target = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
-    loaded = modelfolder.load_model(folder)
+    loaded = modelfolder.load_model(folder, exits=True)
     task = require_web_task(loaded)
     console.note(f"writing {folder.name} for browsers")
     batches, what = rows_to_check(loaded, split, options, console)
@@ -43,7 +43,7 @@ def export_web(name: str, split: str, options: RunOptions) -> None:
             beside=sentence_files(folder, loaded.config),
             reads=read_max_length(folder),
         )
-        ours = modelfolder.load_model(saved)
+        ours = modelfolder.load_model(saved, exits=True)
         written = write(ours, "task", batches, what, where=folder)
         files = make_web_files(ours, task, written, model_label(folder))
     for line in written.findings:

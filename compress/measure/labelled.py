@@ -21,7 +21,7 @@ from compress.modelfolder.meta import is_cascade
 from compress.modelfolder.resolve import label_models, resolve
 from compress.onnx.model_file import RECORD
 from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_requested_runtime
-from compress.predict.real_texts import choose_calls, require_no_cascade, sample_texts
+from compress.predict.real_texts import choose_calls, require_fixed_costs, sample_texts
 from compress.predict.text_vectors import make_text_vectors
 from compress.recipe import Recipe, load_recipe
 from compress.report.rows import GROUPS_NOTE, comparison, conditions, groups_sentence, groups_table
@@ -62,7 +62,7 @@ def measure_models(
     subjects = [Subject(label, place, role) for label, place, role in named]
     info = inspect(folders[0])
     if length is not None:
-        require_no_cascade(places)
+        require_fixed_costs(places)
         choose_length([(s.name, inspect(s.folder).config.max_positions) for s in subjects], length)
     others = columns_of(sliced or ())
     recipe, table = open_labelled(info, options, console, others, measured=split, group_column=group_column)

@@ -17,8 +17,8 @@ _COUNTED: dict[Hashable, int] = {}
 
 def count_gflops(model: Model | JointModel | CascadeModel, batches: Sequence[Batch], device: str) -> float:
     """10⁹ operations of a sequence, on average over `batches`. They depend on the model's shape and on the lengths of
-    its sequences alone; those of a cascade on the texts, too."""
-    if isinstance(model, CascadeModel):
+    its sequences alone; those of a cascade and of early exits on the texts, too."""
+    if isinstance(model, CascadeModel) or (isinstance(model, Model) and model.exits):
         return sum(_count(model, batch.to(device)) for batch in batches) / 1e9 / sum(batch.rows for batch in batches)
     shape = (model.config, tuple(model.head_configs.items())) if isinstance(model, Model) else None
     found: dict[Hashable, int] = {}  # of this call alone where the shape does not say all, as of several models

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from compress.errors import UserError, printable
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import meta as metas
+from compress.modelfolder import private
 from compress.modelfolder.card.facts import Facts
 from compress.modelfolder.card.page import render
 from compress.modelfolder.folder import FolderInfo, FolderMeta
@@ -88,6 +89,12 @@ def read(path: Path | str) -> Cascade:
     if found is None:
         raise UserError(f"{metas.FILE} is missing", where=str(folder), do=RESTORE)
     return Cascade(folder, stages, found)
+
+
+def depends_on_texts(folder: Path) -> bool:
+    """Whether the cost of a row depends on what it says, not on its length alone: of a cascade, and of a model with
+    early exits."""
+    return is_cascade(folder) or private.has_exits(folder)
 
 
 def inspect(path: Path | str) -> FolderInfo:

@@ -44,6 +44,7 @@ __all__ = [
     "inspect",
     "is_model_folder",
     "load_model",
+    "refuse_exits",
     "same_vocabulary",
     "save_model",
     "vocabulary_digest",
@@ -104,19 +105,23 @@ def load_model(
     dropout: float | None = None,
     seed: int = 0,
     device: str | torch.device = "cpu",
+    exits: bool = False,
 ) -> LoadedModel:
     """The model of a folder, fp32, every tensor accounted for.
 
     require: heads that the checkpoint must hold.  keep: heads to carry over, None for all it holds.  new_heads: heads
     to initialise anew from `seed`, in place of what the checkpoint has under that name (and a pooler when one of them
     reads it and the checkpoint has none). Both are told in `notes`.  dropout: of hidden states, of attention and of the
-    task head, None for what the checkpoint says. Raises UserError for anything wrong, before
+    task head, None for what the checkpoint says.  exits: whether the caller can do with a task head that has early
+    exits, which what changes a model cannot. Raises UserError for anything wrong, before
     anything large is allocated; nothing in the folder is executed or unpickled.
     """
     opened = open_folder(Path(path))
     fresh = dict(new_heads or {})
     _require(opened, require)
     kept = _kept(opened, keep, fresh)
+    if not exits and any(head.exits for head in kept.values()):
+        raise refuse_exits(path)
     config, notes = opened.description.encoder, list(opened.notes)
     if not config.pooler and _read_pooler(fresh):
         config = dataclasses.replace(config, pooler=True)
@@ -149,6 +154,14 @@ def load_model(
         tokenizer_files=opened.tokenizer_files,
         notes=tuple(notes),
     )
+
+
+def refuse_exits(path: Path | str) -> UserError:
+    """For a model with early exits, where a model without is needed."""
+    return UserError(
+        "this model has early exits, which this command does not support", where=str(path),
+        do="use the model that it was made of, and add exits last: compress cascade MODEL --exit-layers auto",
+    )  # fmt: skip
 
 
 def inspect(path: Path | str) -> FolderInfo:

@@ -80,6 +80,7 @@ def open_folder(path: Path, *, verify: bool = True) -> OpenedFolder:
                 description = dataclasses.replace(description, encoder=encoder)
         if own is not None:
             with _said_of(own.where):
+                description = dataclasses.replace(description, heads=private.complete_heads(description.heads, own))
                 description = with_own(description, private.complete_config(description.encoder, own))
     found = meta.read(path)
     description = cross_encoder.with_ranking(description, values, path, None if found is None else found.task)

@@ -263,6 +263,7 @@ def _facts(
         onnx=metas.ONNX in files,
         certificate=metas.CERTIFICATE in files,
         sparse=len(sparse_parts(model)),
+        exits=tuple(exit.layer for exit in heads["task"].exits) if "task" in heads else (),
     )
 
 
@@ -277,6 +278,8 @@ def _check_written(temp: Path, model: Model, files: Mapping[str, Mapping[str, Te
             _must(torch.equal(written[name], tensor.cpu()), f"{name} differs after reading it back")
     described = opened.description
     beside = set() if "task" in model.head_configs else {n for n in described.parameters if n.startswith("heads.task.")}
+    exits = [heads["task"].exits for heads in (described.heads, model.head_configs) if "task" in heads]
+    _must(len(set(exits)) < 2, "its files describe other early exits")
     _must(described.parameters - beside == set(model.state_dict()), "config.json describes different tensors")
     _must(
         described.encoder.quantization == model.config.quantization, "config.json describes different quantized modules"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from compress.encoder.config.heads import HeadConfig
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward, GlobalProjections, IdleLinear
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.pattern import FULL, AttentionPattern
@@ -75,6 +76,7 @@ def encode(
 def _require_written(model: Model, head: str | None, writer: Writer) -> None:
     """Raise UserError when the graph leaves out a parameter that this head's answer may depend on."""
     used = [("encoder.", model.encoder)] + ([(f"heads.{head}.", model.heads[head])] if head else [])
+    used += [("exits.", model.exits)] if head == "task" else []
     idle = [*writer.unread, *(part for part in model.modules() if isinstance(part, IdleLinear))]
     spare = {id(tensor) for part in idle for tensor in [*part.parameters(), *part.buffers()]}
     left = [
@@ -116,6 +118,8 @@ class Writer:
     def outputs(self, head: str | None) -> list[tuple[Value, list[str | int]]]:
         g, hidden = self.graph, self.config.hidden
         of = None if head is None else self.model.head_configs[head]
+        if of is not None and of.exits:
+            return [(g.name_value(self.answer_early(self.embeddings(), of), "logits"), [BATCH, of.labels])]
         x = self.encoder(first=of is not None and of.only_first and of.kind != "embedding")
         if head is None:
             found = [(g.name_value(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
@@ -136,12 +140,42 @@ class Writer:
             shape.append(self.config.vocabulary if kind.name == "mlm" else kind.labels)
         return [(g.name_value(self.heads.head(head, x), "logits"), shape)]
 
+    def answer_early(self, x: Value, head: HeadConfig, place: int = 0) -> Value:
+        """Logits (B, C) of rows that reached exit `place` with the states x (B, L, D) of the exit before it.
+
+        The rows that the exit is not sure of are taken out, and what follows is computed for them alone; for none,
+        it is not computed.
+        """
+        g, done = self.graph, head.exits[place - 1].layer if place else 0
+        if place == len(head.exits):
+            rest = self.layers(x, range(done, self.config.depth), first=head.only_first)
+            return self.heads.head(head.name, rest)
+        exit = head.exits[place]
+        x = self.layers(x, range(done, exit.layer))
+        read = g.op("Concat", self.heads.read(x, "first"), self.heads.read(x, "mean"), axis=-1)
+        early = self.linear(read, self.model.exits[place], f"exits.{place}.")
+        sure = g.op("Greater", g.largest(g.op("Softmax", early, axis=-1), keep=False), g.constant(exit.threshold))
+        rows = g.op("Squeeze", g.op("NonZero", g.op("Not", sure)), g.integers(0))  # (R,)
+
+        def answer_rest() -> Value:
+            self.heads.mask = g.op("Gather", self.heads.mask, rows, axis=0)
+            self._biases.clear()  # they are of the mask
+            late = self.answer_early(g.op("Gather", x, rows, axis=0), head, place + 1)
+            return g.op("ScatterND", early, g.op("Unsqueeze", rows, g.integers(1)), late)
+
+        return g.choose(g.op("Greater", g.op("Size", rows), g.constant(0, np.int64)), answer_rest, early)
+
     def encoder(self, *, first: bool = False) -> Value:
         """(B, L, D), or (B, 1, D) with `first`: of the first token alone."""
+        return self.layers(self.embeddings(), range(self.config.depth), first=first)
+
+    def layers(self, x: Value, layers: range, *, first: bool = False) -> Value:
+        """(B, L, D) → what comes out of some layers that follow each other, the last one with the final norm; first:
+        the last one computes the first token alone, (B, 1, D)."""
         config, encoder = self.config, self.model.encoder
-        x = self.embeddings()
         bases = config.rotary_bases or (None,) * config.depth
-        for i, (group, base) in enumerate(zip(config.groups, bases, strict=True)):
+        for i in layers:
+            group, base = config.groups[i], bases[i]
             layer = encoder.layers[group]
             assert isinstance(layer, EncoderLayer)
             turn = None if base is None else self.rotation(base, config.layers[i].head_width)
@@ -151,7 +185,9 @@ class Writer:
             if one and (pattern.window is not None or config.relative_bias is not None):
                 bias = self.first(bias, axis=2)
             x = self.layer(x, layer, f"layers.{group}.", bias, turn, one, whole)
-        return x if encoder.final_norm is None else self.norm(x, encoder.final_norm, "final_norm.")
+        if encoder.final_norm is None or layers.stop < config.depth:
+            return x
+        return self.norm(x, encoder.final_norm, "final_norm.")
 
     def embeddings(self) -> Value:
         """(B, L, D)"""
@@ -287,7 +323,7 @@ class Writer:
         """What is added to scores, broadcast to (B, H, L, L): 0 where a token is seen."""
         if pattern not in self._biases:
             g = self.graph
-            seen = g.op("Unsqueeze", g.op("Cast", MASK, to=BOOL), g.integers(1, 2))
+            seen = g.op("Unsqueeze", g.op("Cast", self.heads.mask, to=BOOL), g.integers(1, 2))
             if pattern.window is not None:
                 seen = g.op("And", self.window(pattern), seen)
             self._biases[pattern] = g.op("Where", seen, g.constant(0.0), g.constant(UNSEEN))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,15 @@ class Graph:
         self._nodes: list[onnx.NodeProto] = []
         self._domains = {""}
         self._initializers: list[TensorProto] = []
+        self._named = self._stored = 0
         self._weights: dict[tuple[int, bool], Value] = {}
         self._constants: dict[tuple[Any, ...], Value] = {}
 
     def node(
         self, kind: str, inputs: Sequence[Value], count: int = 1, domain: str = "", **attributes: Any
     ) -> list[Value]:
-        names = [f"{kind}_{len(self._nodes)}" + (f"_{i}" if count > 1 else "") for i in range(count)]
+        names = [f"{kind}_{self._named}" + (f"_{i}" if count > 1 else "") for i in range(count)]
+        self._named += 1
         self._nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], domain=domain, **attributes))
         self._domains.add(domain)
         return names
@@ -73,7 +75,8 @@ class Graph:
         array = np.asarray(values, dtype=dtype, order="C")
         key = (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
         if key not in self._constants:
-            name = name or f"constant_{len(self._constants)}"
+            name = name or f"constant_{self._stored}"
+            self._stored += 1
             self._initializers.append(numpy_helper.from_array(array, name))
             self._constants[key] = name
         return self._constants[key]
@@ -81,6 +84,31 @@ class Graph:
     def integers(self, *values: int) -> Value:
         """A list of int64, as shapes, axes and bounds are given."""
         return self.constant(values, np.int64)
+
+    def largest(self, x: Value, *, keep: bool) -> Value:
+        """Along the last dimension, which stays with `keep`."""
+        if self.opset >= 18:
+            return self.op("ReduceMax", x, self.integers(-1), keepdims=int(keep))
+        return self.op("ReduceMax", x, axes=[-1], keepdims=int(keep))
+
+    def choose(self, condition: Value, write: Callable[[], Value], other: Value) -> Value:
+        """fp32: what `write` gives where the condition (one bool) holds, else `other`.
+
+        `write` adds nodes and weights that are inside a branch: it reads what is there already, and nothing may read
+        what it adds but its own result.
+        """
+        kept = self._nodes, self._initializers, dict(self._weights), dict(self._constants)
+        self._nodes, self._initializers = [], []
+        held = self._branch(write())
+        self._nodes, self._initializers = [], []
+        passed = self._branch(self.op("Identity", other))
+        self._nodes, self._initializers, self._weights, self._constants = kept
+        return self.op("If", condition, then_branch=held, else_branch=passed)
+
+    def _branch(self, value: Value) -> onnx.GraphProto:
+        """What was written since, as a graph of its own with one value."""
+        given = [helper.make_tensor_value_info(value, TensorProto.FLOAT, None)]
+        return helper.make_graph(self._nodes, f"branch_{value}", [], given, self._initializers)
 
     def name_value(self, value: Value, name: str) -> Value:
         """`value` under a name that the file's users see."""

@@ -27,6 +27,8 @@ class HeadWriter:
 
     def __init__(self, model: Model, parts: Parts) -> None:
         self.model, self.parts, self.graph = model, parts, parts.graph
+        self.mask: Value = MASK
+        """(B, L) of the rows that are read now."""
 
     def head(self, name: str, x: Value) -> Value:
         """What the head answers to x (B, L, D), or (B, 1, D) where that is all it reads.
@@ -99,9 +101,9 @@ class HeadWriter:
         if pooling == "first":
             return self.first(x)
         if pooling == "last":
-            last = g.op("Sub", g.op("ReduceSum", MASK, axis, keepdims=1), axis)
+            last = g.op("Sub", g.op("ReduceSum", self.mask, axis, keepdims=1), axis)
             return g.op("GatherND", x, last, batch_dims=1)
-        real = g.op("Unsqueeze", g.op("Cast", MASK, to=FLOAT), g.integers(2))
+        real = g.op("Unsqueeze", g.op("Cast", self.mask, to=FLOAT), g.integers(2))
         if pooling == "max":
             known = g.op("Greater", real, g.constant(0.0))
             turned = g.op("Transpose", g.op("Where", known, x, g.constant(-3e38)), perm=[0, 2, 1])

@@ -77,11 +77,7 @@ class Integers:
         if key not in self._read:
             g = self.graph
             size = g.op("Abs", x)
-            most = (
-                g.op("ReduceMax", size, g.integers(-1), keepdims=1)
-                if g.opset >= 18
-                else g.op("ReduceMax", size, axes=[-1], keepdims=1)
-            )
+            most = g.largest(size, keep=True)
             scale = g.op("Div", g.op("Max", most, g.constant(SMALLEST)), g.constant(float(scheme.highest)))
             zero = g.constant(MIDDLE, np.uint8)
             codes = g.op("QuantizeLinear", g.op("Div", x, scale), g.constant(1.0), zero)

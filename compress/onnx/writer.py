@@ -138,7 +138,7 @@ def write_as_saved(
     with tempfile.TemporaryDirectory(prefix="compress-export-") as temporary:
         folder = Path(temporary) / "model"
         modelfolder.save_model(folder, loaded.model, tokenizer_files=tokenizer_files, meta=meta, reads=reads)
-        ours = modelfolder.load_model(folder)
+        ours = modelfolder.load_model(folder, exits=True)
         return write(ours, head, batches, what, opset=opset, portable=portable, by=by, where=loaded.path)
 
 
@@ -168,7 +168,7 @@ def write_into(folder: Path, batches: Sequence[Batch], what: str, *, by: Writer 
 
     batches: that it is checked on.  what: these are, for people.  by: see `write`.
     """
-    loaded = modelfolder.load_model(folder)
+    loaded = modelfolder.load_model(folder, exits=True)
     written = write(loaded, choose_head(loaded, None), batches, what, by=by)
     meta = loaded.meta.model_copy(update={"notes": (*loaded.meta.notes, written.note)})
     modelfolder.annotate(folder, meta, beside=written.files)

@@ -78,7 +78,7 @@ class Predictor:
         self.runtime: Runtime = runtime or _usual_runtime(self.folder, device)
         self.precision: Resolved = serving_precision(precision, device)
         _check_runtime(self.runtime, device, self.precision)
-        loaded = load_model(self.folder, require={"task"}, device=device)
+        loaded = load_model(self.folder, require={"task"}, device=device, exits=True)
         self.meta, self.config = loaded.meta, loaded.config
         self._own = loaded.model.eval()
         self.model: Model | JointModel | CascadeModel = self._own

@@ -21,6 +21,7 @@ from compress.data.tables.table import SLICE, Rows
 from compress.data.task import Task
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
+from compress.modelfolder.cascade import depends_on_texts
 from compress.modelfolder.meta import is_cascade
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -28,8 +29,8 @@ from evaluation.cost.latency import Latency, measure_interleaved
 TIMED = 32
 """Quantiles of the length: calls that are timed."""
 ROUTED = 256
-"""The same where a cascade answers: what a text costs depends on which of its models does, so that few texts do not
-stand for all."""
+"""The same of a cascade and of early exits: what a text costs depends on which model or exit answers it, so that few
+texts do not stand for all."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,17 @@ def sample_texts(
 
 def choose_calls(folders: Sequence[Path]) -> int:
     """Calls that the latency of these models is measured on."""
-    return ROUTED if any(map(is_cascade, folders)) else TIMED
+    return ROUTED if any(map(depends_on_texts, folders)) else TIMED
 
 
-def require_no_cascade(folders: Sequence[Path]) -> None:
-    """Raise UserError where one of the models is a cascade: what random tokens cost there says nothing of texts."""
-    for folder in filter(is_cascade, folders):
+def require_fixed_costs(folders: Sequence[Path]) -> None:
+    """Raise UserError for a cascade and for early exits: what random tokens cost there says nothing of texts."""
+    for folder in filter(depends_on_texts, folders):
         raise UserError(
-            "a cascade is timed on texts: which of its models answers depends on them", where=str(folder),
-            do="give --data, without --length",
+            "a cascade is timed on texts: which of its models answers depends on them"
+            if is_cascade(folder)
+            else "a model with early exits is timed on texts: which exit answers depends on them",
+            where=str(folder), do="give --data, without --length",
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
 from compress.encoder.config import checks
+from compress.encoder.config.exits import ExitConfig, count_exit_parameters, read_exits, require_ascending
 from compress.errors import UserError
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
@@ -86,6 +87,7 @@ class HeadConfig:
         embeddings' projection, transposed, leads to the word table; else the transform itself goes to that width.
     dropout: None takes the encoder's (a sentence-pair head: none).  feature_norm_eps, activation: of the transform of a
         masked-LM or modernbert head; None takes the encoder's.
+    exits: of a classification with one label per text: heads behind earlier layers, which answer first.
     """
 
     kind: HeadKind
@@ -99,6 +101,7 @@ class HeadConfig:
     tied_projection: bool = False
     denses: tuple[DenseShape, ...] = ()
     normalize: bool = False
+    exits: tuple[ExitConfig, ...] = ()
 
     def __post_init__(self) -> None:
         where = "head"
@@ -139,6 +142,9 @@ class HeadConfig:
                 where="head.labels",
                 why=f"found {self.labels}",
             )
+        if self.exits and (self.kind, self.problem) != ("classification", "single_label"):
+            raise UserError("only a classification with one label per text has early exits", where="head.exits")
+        require_ascending(self.exits)
         if self.kind != "classification" and self.problem != "single_label":
             raise UserError(f"a {self.kind} head cannot be {self.problem}", where="head.problem", do="use single_label")
 
@@ -180,7 +186,7 @@ class HeadConfig:
         if self.kind == "embedding":
             widths = [hidden, *(dense.width for dense in self.denses)]
             return sum(d.width * (given + d.bias) for d, given in zip(self.denses, widths, strict=False))
-        total = hidden * self.outputs + self.outputs
+        total = hidden * self.outputs + self.outputs + len(self.exits) * count_exit_parameters(hidden, self.outputs)
         if self.transforms:
             total += self._count_transform(config, hidden)
         elif self.kind == "replaced_token" or (self.kind == "classification" and self.style != "bert"):
@@ -194,13 +200,15 @@ class HeadConfig:
         """Plain values for JSON; `from_dict` gives the same head back."""
         values = dataclasses.asdict(self)
         own = () if self.kind == "embedding" else ("denses", "normalize")  # older versions do not know them
+        own += () if self.exits else ("exits",)
         return {name: value for name, value in values.items() if name not in own}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> HeadConfig:
         """The inverse of `to_dict`. Raises UserError on unknown or missing keys and on illegal values."""
         checks.check_keys(cls, values, "head")
-        return cls(**{**values, "denses": _read_denses(values.get("denses", ()))})
+        read = {"denses": _read_denses(values.get("denses", ())), "exits": read_exits(values.get("exits", ()))}
+        return cls(**{**values, **read})
 
 
 def _read_denses(rows: Any) -> tuple[DenseShape, ...]:

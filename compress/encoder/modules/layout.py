@@ -114,6 +114,14 @@ class PackedLayout:
             batch.memo["layout"] = cls(batch.cu_seqlens, batch.max_length, batch.on_host.cu_seqlens, batch.grid)
         return batch.memo["layout"]
 
+    def take(self, kept: Tensor) -> tuple[PackedLayout, Tensor]:
+        """(the layout of some sequences, in their order; (T,) bool: their tokens). kept: (B,) bool."""
+        lengths = self._on_host.diff()[kept.to(self._on_host.device)]
+        bounds = torch.cat((lengths.new_zeros(1), lengths.cumsum(0)))
+        layout = PackedLayout(bounds.to(self.cu_seqlens.device), int(lengths.max()), bounds)
+        tokens = torch.repeat_interleave(kept, self.cu_seqlens.diff(), output_size=int(self._on_host[-1]))
+        return layout, tokens
+
     @property
     def pads(self) -> bool:
         """Whether blocks hold sequences of like length, and not of one length alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from compress.contracts import Batch, EncoderOutput, Needs, reads_layer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.integers.fake_quantized import attach, compute_weight
 from compress.encoder.modules.dropout import dropout
+from compress.encoder.modules.exits import OpenRows, build_exits, read_exit
 from compress.encoder.modules.heads import MaskedLMHead, ReplacedTokenHead, SequenceHead, TokenHead, build_head
 from compress.encoder.modules.layers import (
     Embeddings,
@@ -112,6 +114,15 @@ class Encoder(nn.Module):
             return (None,) * len(layers)
         return rotations(position_ids, [(base, shape.head_width) for base, shape in zip(bases, layers, strict=True)])
 
+    def compute_layers(self, x: Tensor, layout: Layout, position_ids: Tensor, layers: range) -> Tensor:
+        """What comes out of some layers that follow each other, the last one with the final norm: nothing is kept of
+        them."""
+        turns = self.turns(position_ids)
+        for layer in layers:
+            group, pattern = self.config.groups[layer], self.config.patterns[layer]
+            x = self.layers[group](x, layout, LayerTrace(), pattern, turns[layer])
+        return self.final_norm(x) if self.final_norm is not None and layers.stop == self.config.depth else x
+
     def bias_table(self, group: int) -> BiasTable:
         """The relative position biases that the layers of a group of parameters read."""
         own: Any = self.layers[group]
@@ -167,6 +178,7 @@ class Model(nn.Module):
         _check_memory(config, self.head_configs)
         self.encoder = Encoder(config)
         self.heads = nn.ModuleDict({name: build_head(config, head) for name, head in self.head_configs.items()})
+        self.exits = build_exits(config, self.head_configs.get("task"))
         attach(self, config.quantization)
         if torch.get_default_device().type != "meta":
             self.initialize(0)
@@ -192,9 +204,41 @@ class Model(nn.Module):
             raise self._too_long(batch)
         if needs.mlm == "masked" and batch.mlm_positions is None:
             raise UserError("vocabulary logits at masked positions were requested, but the batch has no masked tokens")
+        if needs.logits and self.exits:
+            return self._forward_early(batch, needs)
         layout = PackedLayout.of(batch)
         output = self.encoder(batch.input_ids, batch.position_ids, batch.segment_ids, layout, needs)
         return self.apply_heads(output, layout, needs, batch.mlm_positions)
+
+    def _forward_early(self, batch: Batch, needs: Needs) -> EncoderOutput:
+        """Logits of whichever exit answers each row. Whatever else is read is computed apart, of all layers; where
+        nothing is, `last_hidden` is empty."""
+        logits, _ = self.answer_early(batch)
+        rest = dataclasses.replace(needs, logits=False)
+        if rest == NOTHING:
+            return EncoderOutput(last_hidden=logits.new_zeros(0), logits=logits)
+        output = self(batch, rest)
+        output.logits = logits
+        return output
+
+    def answer_early(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """((B, C) fp32 logits; (B,) int64: which exit answers each row, their number for the model's own head).
+
+        A row that an exit answers is in no later layer: what it costs depends on it alone, and so does its answer.
+        """
+        encoder, task = self.encoder, self.head_configs["task"]
+        rows, done = OpenRows(batch, task.labels, len(task.exits)), 0
+        x = encoder.embed(batch.input_ids, batch.position_ids, batch.segment_ids)
+        for place, (exit, head) in enumerate(zip(task.exits, self.exits, strict=True)):
+            x, done = encoder.compute_layers(x, rows.layout, rows.positions, range(done, exit.layer)), exit.layer
+            x = rows.leave(x, head(read_exit(x, rows.layout)), exit.threshold, place)
+            if not rows:
+                return rows.logits, rows.places
+        x = encoder.compute_layers(x, rows.layout, rows.positions, range(done, self.config.depth))
+        output = self.apply_heads(EncoderOutput(last_hidden=x), rows.layout, Needs(logits=True), None)
+        assert output.logits is not None
+        rows.close(output.logits)
+        return rows.logits, rows.places
 
     def select_tokens(self, batch: Batch) -> Batch:
         """What the encoder reads of a batch: the tensors (T, ..) of its output are of these tokens. A static model has
@@ -215,6 +259,8 @@ class Model(nn.Module):
         Attention maps come without padding, as in the packed layout. mlm "masked" reads `mlm_positions` (M,) as
         indices into the B·L tokens; "all" gives features (B, L, E), padding included.
         """
+        if needs.logits and self.exits:
+            raise UserError("a model with early exits answers packed rows only", where="forward_padded")
         length = input_ids.shape[1]
         if length > self.config.max_positions:
             raise UserError(
@@ -298,6 +344,11 @@ def _check_heads(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> None
                 where=f"heads.{name}",
                 do="use pooler: true, or style: distilbert" if head.kind == "classification" else "use pooler: true",
             )
+        if head.exits and head.exits[-1].layer >= config.depth:
+            raise UserError(
+                f"an exit after layer {head.exits[-1].layer} is not possible", where=f"heads.{name}.exits",
+                why=f"this encoder has {config.depth} layers, and an exit comes before the last one",
+            )  # fmt: skip
 
 
 def _check_memory(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> None:

@@ -20,7 +20,8 @@ from compress.fit.request.bounds import Bounds
 from compress.measure.measured_model import MeasuredModel
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import private
-from compress.modelfolder.meta import CERTIFICATE, is_cascade
+from compress.modelfolder.cascade import depends_on_texts
+from compress.modelfolder.meta import CERTIFICATE
 from compress.modelfolder.open import CONFIG, file_digest
 from compress.onnx.model_file import FILE as ONNX
 from compress.onnx.runtimes import package, versions
@@ -135,9 +136,9 @@ BUSY = (
 def read(folder: Path) -> Mapping[str, Any]:
     """Raises UserError where a folder has none, or one of another format."""
     path = folder / CERTIFICATE
-    if is_cascade(folder):
+    if depends_on_texts(folder):
         raise UserError(
-            "the certificate of a cascade cannot be re-checked", where=str(folder),
+            "the certificate of a cascade or of early exits cannot be re-checked", where=str(folder),
             do="measure it again: compress evaluate FOLDER --against PARENT --data DATA",
         )  # fmt: skip
     if not path.is_file():

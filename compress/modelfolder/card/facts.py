@@ -15,7 +15,8 @@ class Facts:
 
     certificate: whether the folder holds one.  stages: of a cascade, a sentence on each of its models.  sparse:
     matrices that are 2:4 sparse.  quantized: whether matrices or tables are, so that a stock class computes with other
-    numbers.  onnx: whether the folder holds a `model.onnx`.
+    numbers.  onnx: whether the folder holds a `model.onnx`.  exits: layers behind which the model may answer, which no
+    stock class does.
     """
 
     name: str
@@ -31,6 +32,12 @@ class Facts:
     sparse: int = 0
     quantized: bool = False
     onnx: bool = False
+    exits: tuple[int, ...] = ()
+
+    @property
+    def is_stock(self) -> bool:
+        """Whether a class of transformers computes what the figures are of."""
+        return self.stock_class is not None and not self.quantized and not self.exits
 
     @property
     def is_static(self) -> bool:

@@ -57,7 +57,7 @@ def _library(facts: Facts) -> str:
     """What loads the folder as it is meant to be computed: of a quantized one with integers."""
     if facts.is_static:
         return "sentence-transformers"
-    if facts.stock_class and not facts.quantized:
+    if facts.is_stock:
         return "transformers"
     return "onnx" if facts.onnx else "compress"
 

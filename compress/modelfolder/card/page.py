@@ -53,6 +53,11 @@ def _summary(meta: FolderMeta, facts: Facts) -> str:
         "",
         f"- heads: {', '.join(heads.get(h, h) for h in facts.heads) or 'none'}",
     ]
+    if facts.exits:
+        lines.append(
+            f"- early exits after layers {', '.join(map(str, facts.exits))}: each answers the texts that it is sure "
+            "of, and only the others go through the next layers"
+        )
     if facts.sparse:
         lines.append(
             f"- {facts.sparse} matrices are 2:4 sparse: zeros that GPUs of compute capability 8.0 or more can skip "
@@ -72,11 +77,12 @@ def _loading(facts: Facts) -> str:
             "The folder loads unmodified with sentence-transformers (`StaticEmbedding`) and model2vec (`StaticModel`)."
         )
     file = " ONNX clients read `model.onnx`, which gives the same predictions." if facts.onnx else ""
-    if facts.stock_class and facts.quantized:
-        text = f"The folder loads unmodified with transformers' `{facts.stock_class}`, which **computes with the float "
-        return text + "weights behind the integers**. `compress` computes with the integers." + file
     if facts.stock_class:
-        return f"The folder loads unmodified with transformers' `{facts.stock_class}`." + file
+        other = ["computes with the float weights behind the integers"] if facts.quantized else []
+        other += ["computes all layers, without the early exits"] if facts.exits else []
+        but = f", which **{' and '.join(other)}**" if other else ""
+        ours = " `compress` computes with the integers." if facts.quantized else ""
+        return f"The folder loads unmodified with transformers' `{facts.stock_class}`{but}.{ours}{file}"
     alike: dict[str, list[str]] = {}  # one reason often holds for all of them
     for name, reason in facts.objections.items():
         alike.setdefault(reason, []).append(f"`{name}`")

@@ -16,14 +16,14 @@ def format_usage(meta: FolderMeta, facts: Facts) -> str:
         lines += ["```sh", f"compress predict <this folder> {given}", "```", ""]
     if facts.is_static:
         return "\n".join([*lines, "With sentence-transformers:", "", *_with_sentence_transformers()])
-    if meta.task == RERANKING and facts.stock_class and not facts.quantized:
+    if meta.task == RERANKING and facts.is_stock:
         lines += ["With sentence-transformers:", "", *_WITH_CROSS_ENCODER, ""]
-    elif facts.stock_class and not facts.quantized:
+    elif facts.stock_class and facts.is_stock:
         lines += ["With transformers:", "", *_with_transformers(meta, facts.stock_class), ""]
     if facts.onnx:
         computes = ", which computes with integers" if facts.quantized else ""
         lines += [f"With onnxruntime and the tokenizer{computes}:", "", *_with_onnxruntime(meta), ""]
-    if not facts.stock_class or (facts.quantized and not facts.onnx):
+    if not facts.stock_class or not (facts.is_stock or facts.onnx):
         lines += ["With compress:", "", *_with_compress(meta, facts), ""]
     if facts.quantized and not facts.onnx:
         lines.append("`compress export <this folder> --output <new folder>` writes an ONNX file for other programs.")
