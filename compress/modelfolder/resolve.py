@@ -50,6 +50,8 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
     from compress.modelfolder.folder import is_model_folder  # torch, which names alone do not need
 
     path = Path(name).expanduser()
+    if path.name in ("", ".."):  # `.` and `..` say nothing of the model, which is called by its folder's name
+        path = path.resolve()
     if is_model_folder(path) or (path / "config.json").is_file():
         return path  # the loader says better than we could what is wrong with one that has no safetensors
     if not path.exists():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compress.modelfolder.resolve import label_models
+from compress.modelfolder.resolve import label_models, model_name, resolve
 
 HUB = "hub/models--google-bert--bert-base-uncased/snapshots"
 
@@ -43,3 +43,14 @@ def test_a_link_and_its_target_are_one_model(tmp_path: Path) -> None:
     (tmp_path / "best").mkdir()
     (tmp_path / "link").symlink_to("best")
     assert label_models([tmp_path / "best", tmp_path / "link"]) == ["best", "best (2)"]
+
+
+def test_the_folder_one_is_in_and_the_one_above_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small" / "below").mkdir(parents=True)
+    (tmp_path / "small" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path / "small")
+    assert model_name(resolve(".")) == "small"
+    monkeypatch.chdir(tmp_path / "small" / "below")
+    assert model_name(resolve("..")) == "small"
+    monkeypatch.chdir(tmp_path)
+    assert resolve("small") == Path("small"), "others stay as they are given"
