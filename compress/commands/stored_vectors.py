@@ -18,6 +18,7 @@ from compress.modelfolder.sentence_head import EMBEDDING
 from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.report.rows import title
+from compress.run.folder import new_output
 from compress.stages.shared.labelled_data import settings_for
 from compress.storage import atomic
 from evaluation.quality.compact_vectors import KINDS, Kind
@@ -51,6 +52,8 @@ def evaluate_vectors(
     dimensions: empty for all of the model's.  options.output: a new folder for the figures and the ranges of int8
     codes. Raises UserError for a model that gives no vectors, and for more dimensions than it has.
     """
+    if options.output is not None:
+        new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(model, options.tracking_uri)
     info = modelfolder.inspect(folder)
