@@ -17,15 +17,13 @@ from compress.data.tables.table import Table
 from compress.encoder.config.unsupported import refuse_quantized, refuse_static
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.resolve import resolve
+from compress.modelfolder.resolve import model_label, resolve
 from compress.predict.embedder import Embedder
 from compress.report.rows import markdown
 from compress.run.folder import RUNS
 from compress.storage import atomic
 from compress.tracking import TrackedRun, open_requested_run
 from evaluation.representation.hsic import UndefinedError
-
-_PLAIN = ("model", "student")
 
 
 def analyze(
@@ -47,9 +45,7 @@ def analyze(
     """
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(model, options.tracking_uri)
-    output = (
-        options.output or RUNS / f"analyze-{folder.resolve().parent.name if folder.name in _PLAIN else folder.name}"
-    )
+    output = options.output or RUNS / f"analyze-{model_label(folder).replace('/', '-')}"
     if output.exists():
         raise UserError(
             "the output folder exists", where=f"--output {output}", do="name a new folder", code=ExitCode.REFUSED
