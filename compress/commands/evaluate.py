@@ -27,7 +27,7 @@ def evaluate(
 ) -> list[MeasuredModel]:
     """Measure one model, or two row by row, on a split of labelled data, and print the table.
 
-    slices: also by groups of rows.  sliced: which (`data.grouping.groups`).
+    slices: also by groups of rows.  sliced: which (`data.tables.groups.groups`).
     group_column: of the groups that are compared with each other.
     length: tokens of the sequences that latency is measured on; None: texts of the data.
     timed: without it, quality, size and operations only.
