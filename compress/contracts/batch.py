@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from compress.contracts.grid import lay_out
+from compress.contracts.host import HostValues
 from compress.contracts.parcel import Parcel
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ class Batch:
     @property
     def tokens(self) -> int:
         return int(self.input_ids.shape[0])
+
+    @functools.cached_property
+    def values(self) -> HostValues:
+        """Its tensors, and those of `extra`, as arrays."""
+        return HostValues({**_tensors_of(self.extra), **_tensors_of(vars(self))})
 
     @functools.cached_property
     def memo(self) -> dict[str, Any]:

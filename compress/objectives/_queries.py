@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,16 +10,22 @@ from compress.contracts import QUERIES, Batch
 from compress.errors import UserError
 
 
-def number_queries(batch: Batch, kind: str) -> tuple[Tensor, Tensor]:
+def number_on_host(batch: Batch, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """((B,) number of each row's query, from 0; (Q,) documents of each). Raises UserError for data of other tasks."""
-    queries = batch.on_host.extra.get(QUERIES)
-    if queries is None:
+    if QUERIES not in batch.extra:
         raise UserError(
             "the data has no queries with documents", where=f"objective {kind}", do="use data and models for reranking"
         )
-    _, *found = torch.unique(queries, return_inverse=True, return_counts=True)
-    numbers, counts = (x.to(batch.input_ids.device, non_blocking=True) for x in found)  # a device would be waited for
+    _, numbers, counts = np.unique(batch.on_host.values[QUERIES], return_inverse=True, return_counts=True)
     return numbers, counts
+
+
+def number_queries(batch: Batch, kind: str) -> tuple[Tensor, Tensor]:
+    """The same on the batch's device, once for all objectives."""
+    if QUERIES not in batch.memo:
+        found = (torch.from_numpy(x) for x in number_on_host(batch, kind))  # a device would be waited for
+        batch.memo[QUERIES] = tuple(x.to(batch.input_ids.device, non_blocking=True) for x in found)
+    return batch.memo[QUERIES]
 
 
 def sum_by_query(values: Tensor, numbers: Tensor, queries: int) -> Tensor:

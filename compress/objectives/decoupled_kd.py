@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -55,7 +56,7 @@ class Objective(Base):
         labels = get_required(batch.labels, "labels", _KIND)
         if labels.dtype.is_floating_point or labels.dim() != 1 or labels.shape[0] != batch.rows:
             raise UserError("needs one class per row", where=f"objective {_KIND}", do="use soft_targets for this task")
-        return int((labels != IGNORED).sum())
+        return len(_list_known(batch))
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
         """logits (B, C) of both, labels (B,) → scalar."""
@@ -65,7 +66,7 @@ class Objective(Base):
         labels = get_required(batch.labels, "labels", _KIND)
         if not self.count(batch.on_host):
             return make_zero_loss(ours)
-        known = (get_required(batch.on_host.labels, "labels", _KIND) != IGNORED).nonzero()[:, 0]
+        known = torch.from_numpy(_list_known(batch.on_host))
         known = known.to(ours.device, non_blocking=True)
         at = labels.index_select(0, known)[:, None]
         (right, rest), (their_right, their_rest) = (
@@ -75,6 +76,11 @@ class Objective(Base):
         if rest.shape[1] > 1:
             value = value + self.beta * F.kl_div(rest, their_rest, log_target=True, reduction="batchmean")
         return value * self.temperature**2
+
+
+def _list_known(batch: Batch) -> np.ndarray:
+    """Rows with a label."""
+    return np.flatnonzero(batch.values["labels"] != IGNORED)
 
 
 def _parts(z: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:

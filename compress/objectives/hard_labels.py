@@ -55,8 +55,7 @@ class Objective(Base):
             return losses.sum() / _known(labels).sum().clamp(min=1)
         if logits.shape[0] != labels.shape[0]:
             raise self._rows_differ(logits, labels)
-        if logits.device.type == "cpu":  # elsewhere the look would stall the device
-            self._check_range(logits, labels, batch)
+        self._check_range(logits, batch.on_host)
         total = F.cross_entropy(
             logits, labels, ignore_index=IGNORED, label_smoothing=self.label_smoothing, reduction="sum"
         )
@@ -87,11 +86,11 @@ class Objective(Base):
         rows = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none").mean(1)
         return torch.where(known, rows, 0.0).sum() / known.sum().clamp(min=1)
 
-    def _check_range(self, logits: Tensor, labels: Tensor, batch: Batch) -> None:
-        classes = logits.shape[1]
+    def _check_range(self, logits: Tensor, batch: Batch) -> None:
+        classes, labels = logits.shape[1], batch.values["labels"]
         wrong = (labels != IGNORED) & ((labels < 0) | (labels >= classes))
         if wrong.any():
-            at = int(wrong.nonzero()[0, 0])
+            at = int(wrong.argmax())
             row = f"row {int(batch.row_ids[at])}" if batch.rows == labels.shape[0] else f"token {at}"
             raise UserError(
                 f"label {int(labels[at])} is outside the model's classes", where=row, why=f"allowed: 0..{classes - 1}"

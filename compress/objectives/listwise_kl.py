@@ -10,7 +10,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.objectives._common import Base, field, make_zero_loss, positive, same_shape, teacher_of, widen
-from compress.objectives._queries import number_queries, sum_by_query
+from compress.objectives._queries import number_on_host, number_queries, sum_by_query
 
 _KIND = "listwise_kl"
 
@@ -34,7 +34,7 @@ class Objective(Base):
         self.teacher_needs: Needs | None = Needs(logits=True)
 
     def count(self, batch: Batch) -> int:
-        return int((number_queries(batch, _KIND)[1] > 1).sum())
+        return int((number_on_host(batch, _KIND)[1] > 1).sum())
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
         """logits (B, 1) of both → scalar."""

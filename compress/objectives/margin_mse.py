@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.objectives._common import Base, field, get_required, make_zero_loss, same_shape, teacher_of, widen
-from compress.objectives._queries import number_queries, sum_by_query
+from compress.objectives._queries import number_on_host, number_queries, sum_by_query
 
 _KIND = "margin_mse"
 
@@ -34,10 +35,10 @@ class Objective(Base):
         self.teacher_needs: Needs | None = Needs(logits=True)
 
     def count(self, batch: Batch) -> int:
-        numbers, counts = number_queries(batch, _KIND)
+        numbers, counts = number_on_host(batch, _KIND)
         if self.pairs == "all":
             return int((counts * (counts - 1)).sum()) // 2
-        relevant = sum_by_query(self._relevant(batch), numbers, len(counts))
+        relevant = np.bincount(numbers[self._is_relevant(batch)], minlength=len(counts))
         return int((relevant * (counts - relevant)).sum())
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
@@ -54,7 +55,8 @@ class Objective(Base):
         if self.pairs == "all":
             sums, squares = (sum_by_query(x, numbers, len(counts)) for x in (apart, apart.square()))
             return (counts * squares - sums.square()).sum() / terms
-        relevant = self._relevant(batch)
+        is_relevant = torch.from_numpy(self._is_relevant(batch))
+        relevant = is_relevant.to(apart.device, non_blocking=True).to(apart.dtype)
         count, total, square = [], [], []
         for share in (relevant, 1 - relevant):
             count.append(sum_by_query(share, numbers, len(counts)))
@@ -62,7 +64,8 @@ class Objective(Base):
             square.append(sum_by_query(share * apart.square(), numbers, len(counts)))
         return (count[1] * square[0] + count[0] * square[1] - 2 * total[0] * total[1]).sum() / terms
 
-    def _relevant(self, batch: Batch) -> Tensor:
-        """(B,) 1 for relevant documents, 0 for others."""
-        labels = get_required(batch.labels, "labels", _KIND)
-        return (torch.nan_to_num(labels[:, 0] if labels.dim() == 2 else labels) > 0).float()
+    def _is_relevant(self, batch: Batch) -> np.ndarray:
+        """(B,) bool, of documents."""
+        get_required(batch.labels, "labels", _KIND)
+        labels = batch.on_host.values["labels"]
+        return (labels[:, 0] if labels.ndim == 2 else labels) > 0  # false of NaN, where there is no label

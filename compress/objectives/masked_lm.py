@@ -34,9 +34,9 @@ class Objective(Base):
         if not labels.shape[0]:
             return make_zero_loss(output.features)
         pieces = output.weight.shape[0]
-        if labels.device.type == "cpu" and int(labels.max()) >= pieces:
+        if (largest := int(batch.on_host.values["mlm_labels"].max())) >= pieces:
             raise UserError(
-                f"token id {int(labels.max())} is outside the student's vocabulary",
+                f"token id {largest} is outside the student's vocabulary",
                 where=f"objective {_KIND}",
                 why=f"allowed: 0..{pieces - 1}",
                 do="use the tokenizer that belongs to the student",

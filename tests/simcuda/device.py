@@ -279,8 +279,8 @@ def _without_gradient(mode: bool = True) -> torch.no_grad:
 
 
 @contextlib.contextmanager
-def simulate() -> Iterator[Record]:
-    """Inside, torch.cuda reports one device, and tensors can be on it."""
+def report_one_device() -> Iterator[None]:
+    """Inside, torch.cuda reports one device."""
     properties = SimpleNamespace(name="simulated", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132)
     replies: dict[str, Any] = {
         "is_available": lambda: True,
@@ -310,13 +310,21 @@ def simulate() -> Iterator[Record]:
         "Event": Event,
         "Stream": Stream,
     }
-    record.clear()
-    overwritten = torch.__future__.get_overwrite_module_params_on_conversion()
-    lifted = torch._C._only_lift_cpu_tensors()
     with contextlib.ExitStack() as stack:
         for name, reply in replies.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, reply))
         stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
+        yield
+
+
+@contextlib.contextmanager
+def simulate() -> Iterator[Record]:
+    """Inside, torch.cuda reports one device, and tensors can be on it."""
+    record.clear()
+    overwritten = torch.__future__.get_overwrite_module_params_on_conversion()
+    lifted = torch._C._only_lift_cpu_tensors()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(report_one_device())
         # A wrapper cannot be an inference tensor.
         stack.enter_context(mock.patch.object(torch, "inference_mode", _without_gradient))
         torch.__future__.set_overwrite_module_params_on_conversion(True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,17 +19,12 @@ from typing import Any, cast
 import device  # first: it loads the shim before torch
 import numpy as np
 import torch
+from step_cases import CASES, SMALL, Case, build_batch
 
-from compress import registry
 from compress.contracts import Batch, TrainingPlan
-from compress.data.batches.examples import pack
-from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.infer.prepare import prepare
-from compress.encoder.modules.model import Model
 from compress.training.context import NullLog, TrainingContext
 from compress.training.loop import train
-from compress.training.module import StageModule
 
 # What torch has no deterministic implementation of on a GPU (`torch.use_deterministic_algorithms`) and an encoder might
 # launch; `--deterministic` would end with an error.
@@ -37,76 +32,8 @@ RANDOM_ORDER = {
     "aten::bincount", "aten::cumsum", "aten::cumsum_", "aten::histc", "aten::kthvalue", "aten::median.dim",
     "aten::nll_loss2d_forward", "aten::put_", "aten::_ctc_loss", "aten::_embedding_bag",
 }  # fmt: skip
-VOCABULARY, HIDDEN, ROWS = 64, 32, 12
+ROWS = 12
 LOGGED, STEADY = 2, 1  # of the steps that are counted from 0
-
-
-def _classes(batch: Batch) -> Batch:
-    return replace(batch, labels=torch.arange(batch.rows) % 3)
-
-
-def _tags(batch: Batch) -> Batch:
-    answered = torch.arange(batch.tokens) % 4 > 0
-    labels = torch.where(answered, torch.arange(batch.tokens) % 3, -100)
-    return replace(batch, labels=labels, answered=answered)
-
-
-def _spans(batch: Batch) -> Batch:
-    return replace(batch, labels=torch.tensor([[1, 2]] * (batch.rows - 1) + [[-100, -100]]))
-
-
-def _scores(batch: Batch) -> Batch:
-    return replace(batch, labels=torch.linspace(0, 1, batch.rows))
-
-
-def _several(batch: Batch) -> Batch:
-    return replace(batch, labels=(torch.arange(batch.rows * 3).view(-1, 3) % 2).float())
-
-
-def _masked(batch: Batch) -> Batch:
-    positions = torch.arange(1, batch.tokens, 5)
-    return replace(batch, mlm_positions=positions, mlm_labels=batch.input_ids[positions])
-
-
-def _pairs(batch: Batch) -> Batch:
-    return replace(batch, pair_labels=torch.arange(batch.rows) % 2)
-
-
-_CLASSES = HeadConfig("classification", labels=3)
-
-
-@dataclass(frozen=True)
-class Case:
-    """objectives: kind and keys of each.  head: of both models.  label: gives batches what the objectives read."""
-
-    objectives: Sequence[dict[str, Any]]
-    head: HeadConfig = _CLASSES
-    label: Callable[[Batch], Batch] = _classes
-
-
-_WORDS = HeadConfig("masked_lm")
-_SOFT, _HARD = {"kind": "soft_targets"}, {"kind": "hard_labels"}
-CASES = {
-    "task": Case([_SOFT, _HARD]),
-    "tags": Case([_SOFT, _HARD], HeadConfig("token_classification", labels=3), _tags),
-    "answer spans": Case([_SOFT, _HARD], HeadConfig("question_answering"), _spans),
-    "scores": Case([_SOFT, _HARD], HeadConfig("classification", labels=1, problem="regression"), _scores),
-    "multi-label": Case([_SOFT, _HARD], HeadConfig("classification", labels=3, problem="multi_label"), _several),
-    "DistilBERT": Case(
-        [{"kind": "soft_targets", "on": "vocabulary"}, {"kind": "masked_lm"}, {"kind": "cosine_hidden"}],
-        _WORDS,
-        _masked,
-    ),
-    "TinyBERT": Case([{"kind": "attention_maps"}, {"kind": "hidden_mse"}, {"kind": "embeddings"}], _WORDS, _masked),
-    "attention KL": Case([{"kind": "attention_maps", "distance": "kl"}]),
-    "sentence pairs": Case([{"kind": "sentence_pair"}], HeadConfig("sentence_pair"), _pairs),
-    "vectors": Case([{"kind": "vectors"}], HeadConfig("embedding", labels=HIDDEN)),
-    "vector similarity": Case([{"kind": "vector_similarity"}], HeadConfig("embedding", labels=HIDDEN)),
-    **{
-        kind: Case([{"kind": kind}])
-        for kind in ("minilm", "minilmv2", "pkd", "decoupled_kd", "contrastive", "similarity", "cka")
-    },
-}
 
 
 class Source:
@@ -124,12 +51,7 @@ class Source:
         return [self._label(self._batch(part)) for part in range(self._parts)]
 
     def _batch(self, part: int) -> Batch:
-        lengths = 3 + np.arange(ROWS) // 2 + part
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        total = int(offsets[-1])
-        zeros = np.zeros(total, dtype=np.uint8)
-        ids = 5 + np.arange(total) % (VOCABULARY - 5)
-        return pack(ids, offsets, segments=zeros, special=zeros > 0, row_ids=np.arange(ROWS))
+        return build_batch(3 + np.arange(ROWS) // 2 + part, SMALL["vocabulary"])
 
 
 class Steps:
@@ -144,21 +66,6 @@ class Steps:
         seen.__dict__.update({name: counter.copy() for name, counter in vars(self._record).items()})
         self.done.append(seen)
         self._record.clear()
-
-
-def _model(case: Case, layers: int, dropout: float) -> Model:
-    config = EncoderConfig.uniform(
-        vocabulary=VOCABULARY,
-        hidden=HIDDEN,
-        layers=layers,
-        heads=4,
-        feed_forward=64,
-        max_positions=32,
-        dropout=dropout,
-        attention_dropout=dropout,
-        pooler=case.head.kind in ("classification", "sentence_pair"),
-    )
-    return Model(config, {case.head.name: case.head}).initialize(layers)
 
 
 @dataclass(frozen=True)
@@ -181,17 +88,9 @@ class Series:
 def count(case: Case, series: Series, record: device.Record) -> dict[str, Any]:
     """Figures of a steady step."""
     parts = series.parts
-    teacher, student = (_model(case, layers, series.dropout) for layers in (series.teacher, series.student))
-    stride = series.teacher // series.student
-    pairs = tuple((s, stride * (s + 1) - 1) for s in range(series.student))
-    pair = ModelPair(student.config, teacher.config, pairs)
-    objectives = {}
-    for number, row in enumerate(case.objectives):
-        keys = {name: value for name, value in row.items() if name != "kind"}
-        made = registry.load("compress.objectives", row["kind"])(**keys)
-        made.bind(pair)
-        objectives[f"{row['kind']}{number}"] = (1.0, made)
-    module = StageModule(student, objectives, prepare(teacher.to("cuda"), "bf16"))
+    layers = (series.teacher, series.student)
+    teacher, student = (case.build_model(SMALL, depth, series.dropout).initialize(depth) for depth in layers)
+    module = case.build_module(teacher, student, prepare(teacher.to("cuda"), "bf16"))
     source, progress = Source(case.label, parts), Steps(record)
     plan = TrainingPlan(
         steps=LOGGED + 2, batch_rows=ROWS * parts, learning_rate=1e-3, log_every=LOGGED + 1, checkpoint_every=1000

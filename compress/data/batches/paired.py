@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch, BatchSource
+from compress.contracts.parcel import Parcel
 from compress.data.batches.examples import Examples, collate
 from compress.data.batches.ragged import gather
 from compress.data.text.alignment import Spans
@@ -37,11 +38,11 @@ class CommonSpans:
     host: CommonSpans | None = None
 
     def to(self, device: torch.device | str) -> CommonSpans:
-        ours, theirs, begins, bounds = (
-            x.to(device, non_blocking=True) for x in (self.ours, self.theirs, self.begins, self.cu_seqlens)
-        )
-        host = None if torch.device(device).type == "cpu" else self.host or self
-        return CommonSpans(ours, theirs, begins, bounds, self.longest, host)
+        """The same spans on `device`, by one copy."""
+        kind = torch.device(device).type
+        tensors = {name: getattr(self, name) for name in ("ours", "theirs", "begins", "cu_seqlens")}
+        there = Parcel({"": tensors}, pinned=kind == "cuda").to(device)[""]
+        return replace(self, **there, host=None if kind == "cpu" else self.host or self)
 
     def batch(self, batch: Batch) -> Batch:
         """The student's batch with spans in the place of pieces, each told by its first piece."""

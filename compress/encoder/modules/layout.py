@@ -18,12 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch
 from compress.contracts.grid import lay_out
+from compress.contracts.host import HostValues
 from compress.contracts.parcel import Parcel
 from compress.encoder.config.heads import Pooling
 from compress.encoder.modules.attention import attend_explicitly, attention
@@ -91,19 +93,19 @@ class Layout(Protocol):
 
 
 class PackedLayout:
-    """Sequences end to end: cu_seqlens (B+1,) as in `Batch`. on_host: the same on the CPU, where lengths are read
+    """Sequences end to end: cu_seqlens (B+1,) as in `Batch`. values: of the batch on the host, where lengths are read
     without waiting for the device."""
 
     def __init__(
         self,
         cu_seqlens: Tensor,
         max_length: int,
-        on_host: Tensor | None = None,
+        values: HostValues | None = None,
         grid: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.cu_seqlens = cu_seqlens
         self.max_length = max_length
-        self._on_host = cu_seqlens if on_host is None else on_host
+        self._values = HostValues({"cu_seqlens": cu_seqlens}) if values is None else values
         self._grid = grid
         self._blocks: list[Block] | None = None
 
@@ -111,7 +113,7 @@ class PackedLayout:
     def of(cls, batch: Batch) -> PackedLayout:
         """As the sequences of a batch lie; one for all that read it."""
         if "layout" not in batch.memo:
-            batch.memo["layout"] = cls(batch.cu_seqlens, batch.max_length, batch.on_host.cu_seqlens, batch.grid)
+            batch.memo["layout"] = cls(batch.cu_seqlens, batch.max_length, batch.on_host.values, batch.grid)
         return batch.memo["layout"]
 
     def take(self, kept: Tensor) -> tuple[PackedLayout, Tensor]:
@@ -127,10 +129,10 @@ class PackedLayout:
         """Whether blocks hold sequences of like length, and not of one length alone."""
         return self.cu_seqlens.is_cuda
 
-    @property
+    @functools.cached_property
     def lengths(self) -> list[int]:
         """Tokens of each sequence."""
-        return self._on_host.diff().tolist()
+        return np.diff(self._values["cu_seqlens"]).tolist()
 
     @property
     def grid(self) -> Mapping[str, Tensor]:
@@ -210,7 +212,7 @@ class PackedLayout:
             places = torch.arange(1, x.shape[0] + 1, device=x.device) - self.cu_seqlens[:-1].index_select(0, rows)
             x, lengths = x * places[:, None].to(x.dtype), lengths * (lengths + 1) // 2
         sums = x.new_zeros(len(lengths), x.shape[1]).index_add(0, rows, x)
-        if not self._on_host.diff().all():  # a static model may read nothing of a text
+        if 0 in self.lengths:  # a static model may read nothing of a text
             lengths = lengths.clamp(min=1)
         return sums / lengths[:, None]
 
