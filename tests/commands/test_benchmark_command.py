@@ -78,7 +78,7 @@ def predictor(length: int = 32, head: str = "classification") -> Any:
 
 def test_random_tokens_are_as_long_as_every_model_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = iter((32, 16))
-    monkeypatch.setattr(command, "require_no_cascade", lambda _: None)
+    monkeypatch.setattr(command, "require_fixed_costs", lambda _: None)
     monkeypatch.setattr(command, "_predictor", lambda *_: predictor(next(lengths)))
     console: Any = Console()
     found, samples, plan = command._on_random_tokens(
