@@ -18,7 +18,7 @@ from compress.data.tables.table import format_count
 from compress.errors import ExitCode, UserError
 from compress.modelfolder.folder import fingerprint
 from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnswerer
-from compress.predict.rows.plan import Plan, plan_shards
+from compress.predict.rows.plan import Plan, hash_file, plan_shards
 from compress.predict.rows.reading import list_files
 from compress.predict.rows.shards import ANSWERS, REJECTED, ShardFolder
 from compress.run.folder import is_unbegun, resumable
@@ -96,7 +96,8 @@ def _describe(request: ModelRequest, answerer: Answerer, shards: ShardOptions) -
     asked |= {"model": asked.pop("folder"), "fingerprint": fingerprint(request.folder), "shard_rows": shards.shard_rows}
     if isinstance(answerer, PredictionAnswerer):
         predictor = answerer.predictor
-        asked |= {"runtime": predictor.computed_by, "precision": predictor.computed_in}
+        exported = {file.name: hash_file(file) for file in predictor.files if file.is_file()}
+        asked |= {"runtime": predictor.computed_by, "precision": predictor.computed_in, "exported": exported}
     return asked
 
 

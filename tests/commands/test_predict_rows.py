@@ -116,7 +116,7 @@ def test_windows_end_at_fixed_rows_whatever_comes_between(monkeypatch: pytest.Mo
     monkeypatch.setattr(windows, "WINDOW", 5)
     monkeypatch.setattr(windows, "MOST_CHARACTERS", 10)
     bad = BadRow("f", "line", 1, UserError("bad"))
-    rows = [PredictionInput(text) for text in ["a"] * 6 + ["long text " * 2] + ["b"] * 6]
+    rows: list[Row] = [PredictionInput(text) for text in ["a"] * 6 + ["long text " * 2] + ["b"] * 6]
     rows[3:4] = [bad]
     rejected: list[BadRow] = []
     whole = list(divide(rows, reject=rejected.append))

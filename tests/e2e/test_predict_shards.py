@@ -17,6 +17,7 @@ import pytest
 from e2e_toy import Cli, Server, opinions, write_rows
 
 from compress.predict.rows import windows
+from compress.predict.rows.answers import PredictionAnswerer
 
 ROWS = ("predict", "mine", "--file", "rows", "--threads", "1")
 SHARDS = ("--output", "out", "--shard-rows", "10")
@@ -94,6 +95,26 @@ def test_a_command_that_is_killed_goes_on(folder: Path, whole: str, server: Serv
     assert (folder / "all.jsonl").read_text() == whole
     assert [shard.stat().st_ino for shard in shards(folder)][:2] == before
     assert not list((folder / "out").rglob(".tmp-*"))
+
+
+def test_ctrl_c_stops_before_the_next_window(
+    folder: Path, whole: str, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = PredictionAnswerer.lines
+
+    def interrupted(self: Any, rows: Any, told: Any, *, as_json: bool) -> Any:
+        if rows[0].beside["id"] == 10:
+            os.kill(os.getpid(), signal.SIGINT)
+        return answer(self, rows, told, as_json=as_json)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PredictionAnswerer, "lines", interrupted)
+        stopped = compress(*DIVIDED)
+    assert stopped.code == 75
+    assert stopped.err.splitlines()[-1].endswith("continue with: compress " + " ".join([*DIVIDED, "--resume"]))
+    assert [shard.name for shard in shards(folder)] == ["000000", "000001"]
+    assert compress(*DIVIDED, "--resume").code == 0
+    assert (folder / "all.jsonl").read_text() == whole
 
 
 def test_other_answers_are_not_mixed_in(folder: Path, compress: Cli) -> None:
@@ -248,10 +269,46 @@ def test_workers_stop_when_the_command_is_killed_and_another_goes_on(folder: Pat
     assert (folder / "all.jsonl").read_text() == whole
 
 
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+
+
 @pytest.mark.thorough
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
-def test_ray_writes_the_same(folder: Path, whole: str) -> None:
-    done = run(*DIVIDED, "--on", "ray")
+@needs_ray
+def test_ray_writes_the_same_where_workers_are_killed(folder: Path, whole: str) -> None:
+    """Each is killed at its third shard."""
+    done = run(*DIVIDED, "--on", "ray", COMPRESS_FAULT="folder.after_fill:3:kill")
     assert done.returncode == 0, done.stderr
     assert (folder / "all.jsonl").read_text() == whole
-    assert "Ray: 1 node, 1 CPUs for each worker" in done.stderr
+    assert "CPUs for each worker" in done.stderr
+
+
+NODES = """
+import os, subprocess, sys, time
+from pathlib import Path
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+command = subprocess.Popen([sys.executable, "-m", "compress", *sys.argv[1:], "--on", "ray"],
+                           env={**os.environ, "RAY_ADDRESS": cluster.address})
+shards = Path("out/shards")
+while command.poll() is None and not list(shards.glob("[0-9]*")):
+    time.sleep(0.05)
+assert command.poll() is None, "it ended before the node was lost"
+cluster.remove_node(nodes[0], allow_graceful=False)
+code = command.wait()
+cluster.shutdown()
+sys.exit(code)
+"""
+
+
+@pytest.mark.slow
+@needs_ray
+def test_a_node_of_a_cluster_is_lost(folder: Path, whole: str) -> None:
+    """Two nodes of one machine; each worker waits a while after its first shard."""
+    slow = "folder.after_rename:1:sleep=5"
+    done = subprocess.run(
+        [sys.executable, "-c", NODES, *DIVIDED], capture_output=True, text=True,
+        env={**os.environ, "COMPRESS_FAULT": slow, "RAY_USAGE_STATS_ENABLED": "0"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (folder / "all.jsonl").read_text() == whole
