@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,6 +51,12 @@ class Megabytes(click.ParamType):
     "--length",
     type=click.IntRange(3, 1_000_000),
     help="Time sequences of this many tokens, without tokenization (default: texts of the data).",
+)
+@click.option(
+    "--target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Plan for the machine that `compress profile` measured in this file, instead of this machine.",
 )
 @click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Batch size: texts per call.")
 @click.option("--time", "seconds", type=Duration(), help="Time limit, such as 10m (default: none).")
@@ -121,13 +128,17 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
       compress fit FOLDER --data DATA --max-drop 0.5
       compress fit FOLDER --data DATA --max-ms 3 --plan-only
       compress fit FOLDER --data DATA --max-drop 0.5 --cascade
+      compress fit FOLDER --data DATA --max-ms 3 --target target.json
     """
     from compress.cli._flags import listening
     from compress.fit.request.bounds import Bounds
     from compress.fit.request.options import FitOptions
     from compress.fit.run import fit
+    from compress.fit.target.target_file import read_target
 
     given["plan_only"] |= options.dry_run
     objective = given.pop("objective") or ("fastest" if given["cascade"] else None)
     bounds = Bounds(given.pop("max_mb"), given.pop("max_ms"), given.pop("max_drop"), objective)
-    fit(FitOptions(model=model, bounds=bounds, **given), options, listening(options))
+    target = given.pop("target")
+    asked = FitOptions(model=model, bounds=bounds, target=None if target is None else read_target(target), **given)
+    fit(asked, options, listening(options))

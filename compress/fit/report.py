@@ -33,9 +33,8 @@ def progress(metric: str, judged: Evaluation, best: Evaluation, met: bool) -> st
 
 
 def figures_of(metric: str, j: Evaluation) -> str:
-    busy = "" if j.timing.quiet else " (busy machine)"
     return (
-        f"{title(metric)} {100 * j.value:.2f} ({-j.drop:+.2f}), {j.mb:.2f} MB, {j.timing.ms:.2f} ms{busy}, "
+        f"{title(metric)} {100 * j.value:.2f} ({-j.drop:+.2f}), {j.mb:.2f} MB, {j.timing.ms:.2f} ms{j.timing.remark}, "
         f"{j.timing.speedup:.2f}x the speed of the float parent"
     )
 
@@ -92,7 +91,7 @@ def plans(
         over = case.bounds.over(j.mb, j.timing.ms, j.drop)
         rows.append((
             j.name, f"{100 * j.value:.2f}", f"{j.drop:.2f} [{j.drop_low:.2f}, {j.drop_high:.2f}]", f"{j.apart:.3f}",
-            f"{j.mb:.2f}", f"{j.plan.mb:.2f}", f"{j.timing.ms:.2f}" + ("" if j.timing.quiet else " (busy)"),
+            f"{j.mb:.2f}", f"{j.plan.mb:.2f}", f"{j.timing.ms:.2f}{j.timing.remark}",
             f"{j.plan.ms:.2f}", f"{j.timing.speedup:.2f}x", "; ".join(over) or "met",
         ))  # fmt: skip
     return columns, rows

@@ -59,6 +59,8 @@ class Fit:
             trials.require()
             if wanted.study:
                 trials.require_storage(wanted.study)
+        if wanted.target is not None and options.device != "cpu":
+            raise UserError("a target is a CPU", where=f"--device {options.device}", do="use --device cpu")
         if options.precision == "bf16":
             raise UserError("fit chooses the precision itself", where="--precision bf16", do="remove it")
         self.case = Case.of(wanted, options, console, clock)
@@ -164,7 +166,7 @@ def fit(wanted: FitOptions, options: RunOptions, console: Console) -> None:
     if found is None:
         console.document(document)
         return
-    certified = found["status"] == certificate.CERTIFIED
+    certified = found["status"] in (certificate.CERTIFIED, certificate.PREDICTED)
     accepted = certified or (found["status"] != certificate.INFEASIBLE and wanted.uncertified)
     push_and_print(console, document, Path(document["model"]), repository if accepted else None)
     if certified:

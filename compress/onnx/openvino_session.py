@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,15 +12,12 @@ import torch
 
 from compress.onnx.axes import INT8_PRODUCTS
 from compress.onnx.runtimes import make_missing_error
-from compress.onnx.session import FileSession, Source, unreadable
+from compress.onnx.session import FileSession, unreadable
+from compress.onnx.start import AS_WRITTEN, Source, import_openvino, set_up_openvino
 from evaluation.cost.cpu import saturates
 
-TELEMETRY = "openvino_telemetry"
 FILES = ("openvino_model.xml", "openvino_model.bin")
 """Of OpenVINO's own form of a model, by the names that its tools look for."""
-HINTS = {"fp32": "f32", "bf16": "bf16"}
-AS_WRITTEN = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-"""On a processor with VNNI, OpenVINO would round the inputs of unsigned integer weights to int8 once more."""
 
 
 class OpenVinoSession(FileSession):
@@ -36,13 +32,7 @@ class OpenVinoSession(FileSession):
         self, source: Source, *, threads: int | None = None, precision: Literal["fp32", "bf16"] = "fp32"
     ) -> None:
         openvino = _openvino()
-        settings = {
-            "INFERENCE_NUM_THREADS": threads or torch.get_num_threads(),
-            "NUM_STREAMS": 1,
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": HINTS[precision],
-            **AS_WRITTEN,
-        }
+        settings = set_up_openvino(threads or torch.get_num_threads(), precision)
         try:
             core = openvino.Core()
             model = core.read_model(source if isinstance(source, bytes) else str(source))
@@ -78,20 +68,10 @@ def written_for_openvino(content: bytes) -> dict[str, bytes]:
 
 
 def _openvino() -> Any:
-    """The package, imported without its telemetry.
-
-    `import openvino` would send an event over the network and leave files in the user's home, without a question.
-    """
-    absent = {TELEMETRY: None} if TELEMETRY not in sys.modules else {}
-    sys.modules.update(absent)  # type: ignore[arg-type]  # None makes an import fail, which openvino is prepared for
     try:
-        import openvino
+        return import_openvino()
     except ImportError as error:
         raise make_missing_error(error, "openvino") from error
-    finally:
-        for name in absent:
-            del sys.modules[name]
-    return openvino
 
 
 def _is_exact(model: Any) -> bool:

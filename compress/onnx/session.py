@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,11 +14,10 @@ from compress.errors import UserError
 from compress.onnx.axes import INT8_PRODUCTS, LENGTH, VECTOR
 from compress.onnx.overflow import rewrite_as_unsigned
 from compress.onnx.runtimes import make_missing_error
+from compress.onnx.start import Source, start_onnxruntime
 from evaluation.cost.cpu import saturates
 
 SPANS = ("start_logits", "end_logits")
-Source = Path | bytes
-"""A file, or its content."""
 
 
 class FileSession(ABC):
@@ -66,20 +64,13 @@ class OnnxSession(FileSession):
     """
 
     def __init__(self, source: Source, *, threads: int | None = None) -> None:
+        count = threads or torch.get_num_threads()
         try:
-            import onnxruntime as runtime
+            self.session = start_onnxruntime(source, count)
+            if saturates() and INT8_PRODUCTS not in self.session.get_modelmeta().custom_metadata_map:
+                self.session = start_onnxruntime(rewrite_as_unsigned(source), count)
         except ImportError as error:
             raise make_missing_error(error, "onnxruntime") from error
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads or torch.get_num_threads()
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        given = source if isinstance(source, bytes) else str(source)
-        providers = ["CPUExecutionProvider"]
-        try:
-            self.session = runtime.InferenceSession(given, options, providers=providers)
-            if saturates() and INT8_PRODUCTS not in self.session.get_modelmeta().custom_metadata_map:
-                self.session = runtime.InferenceSession(rewrite_as_unsigned(source), options, providers=providers)
         except UserError:
             raise
         except Exception as error:  # onnxruntime has a class of its own for every complaint

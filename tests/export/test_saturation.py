@@ -26,7 +26,7 @@ from compress.encoder.integers.fake_quantized import QuantizedSharedLinear, list
 from compress.encoder.integers.products import prepare_integers
 from compress.encoder.modules.answers import needs_of
 from compress.encoder.modules.model import Model
-from compress.onnx import openvino_session, session
+from compress.onnx import openvino_session, session, start
 from compress.onnx.axes import EXACT, INT8_PRODUCTS
 from compress.onnx.encoder import encode
 from compress.onnx.openvino_session import OpenVinoSession
@@ -134,7 +134,7 @@ def test_openvinos_own_form_says_to_compute_as_written(tmp_path: Path, monkeypat
     ).items():
         (tmp_path / name).write_bytes(content)
     assert 'DYNAMIC_QUANTIZATION_GROUP_SIZE value="0"' in (tmp_path / openvino_session.FILES[0]).read_text()
-    monkeypatch.setattr(openvino_session, "AS_WRITTEN", {})
+    monkeypatch.setattr(start, "AS_WRITTEN", {})
     assert files.close(model, OpenVinoSession(tmp_path / openvino_session.FILES[0], threads=1), [24, 1, 7, 16])
 
 

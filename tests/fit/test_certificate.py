@@ -15,8 +15,8 @@ import torch
 from compress.errors import UserError
 from compress.fit.certificate import document as certificate
 from compress.fit.certificate import verify
+from compress.fit.certificate.checks import check_files, check_latency, check_quality, check_size
 from compress.fit.certificate.document import sentences
-from compress.fit.certificate.verify import check_files, check_latency, check_quality, check_size
 from compress.fit.cost.serving import Serving
 from compress.fit.make.candidates import PLANS, Candidates
 from compress.fit.make.evaluator import RECORD, Evaluation, Evaluator, Timing, best_of, read_evaluation, share_timings
@@ -213,7 +213,7 @@ def test_one_that_only_once_was_fast_enough_is_not_left(monkeypatch: pytest.Monk
     case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.85), clock=clock, console=SimpleNamespace(note=said.append))
     unused: Any = SimpleNamespace(evaluator=None)
     times = {"int8": 2.9, "a": 2.7}
-    monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(times[folder.name]))
+    monkeypatch.setattr(certificate, "latency", lambda _, folder, plan: timing(times[folder.name]))
     search: Any = SimpleNamespace(tried=rows)
     candidates = Candidates(case, unused, unused, search)
     left, met = candidates.best()
@@ -240,12 +240,12 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again(tmp_path: Path, monkeyp
     case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.85), clock=clock, console=SimpleNamespace(note=said.append))
     bench: Any = SimpleNamespace(evaluator=None)
     journal: Any = SimpleNamespace(path=tmp_path)
-    monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.8, cpu_share=0.5))
+    monkeypatch.setattr(certificate, "latency", lambda _, folder, plan: timing(2.8, cpu_share=0.5))
     search: Any = SimpleNamespace(tried=list(rows))
     candidates = Candidates(case, bench, journal, search)
     assert not candidates.time_again(), "busy still"
     assert search.tried == rows
-    monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(3.1))
+    monkeypatch.setattr(certificate, "latency", lambda _, folder, plan: timing(3.1))
     clock.late = lambda last: last >= certificate.SECONDS
     assert not candidates.time_again(), "no time is left"
     clock.late = lambda last: False
@@ -271,13 +271,13 @@ def test_what_is_near_the_bound_is_timed_as_the_certificate_will(
     case: Any = SimpleNamespace(bounds=Bounds(max_ms=2.83), clock=clock, console=SimpleNamespace(note=said.append))
     bench: Any = SimpleNamespace(evaluator=None)
     journal: Any = SimpleNamespace(path=tmp_path)
-    monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.99))
+    monkeypatch.setattr(certificate, "latency", lambda _, folder, plan: timing(2.99))
     search: Any = SimpleNamespace(tried=list(rows))
     candidates = Candidates(case, bench, journal, search)
     assert candidates.time_again()
     assert [j.timing.ms for j in search.tried] == [8.0, 2.99, 2.0]
     assert said == ["near: timed again, 2.99 ms"]
-    monkeypatch.setattr(certificate, "latency", lambda _, folder: timing(2.83))
+    monkeypatch.setattr(certificate, "latency", lambda _, folder, plan: timing(2.83))
     search.tried = list(rows)
     assert not candidates.time_again(), "once is enough on a quiet machine"
 

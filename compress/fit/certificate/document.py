@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 from compress.fit.cost.serving import Serving
 from compress.fit.make.evaluator import Evaluator, Timing
+from compress.fit.plan.plans import Plan
 from compress.fit.request.bounds import Bounds
 from compress.measure.measured_model import MeasuredModel
 from compress.modelfolder import folder as modelfolder
@@ -40,12 +42,17 @@ PACE = 1.02
 """Over what the parent usually takes, what it may take where no other time is asked for: a machine's clock drifts by
 more, and a bound would be met or missed by chance."""
 CERTIFIED, UNCERTIFIED, INFEASIBLE = "certified", "uncertified", "infeasible"
+PREDICTED = "predicted"
+"""All bounds are met, that of the latency by what is predicted for a target."""
+NOTE = "certificate: "
+"""Of a model card, what its lines begin with."""
+NOT_MEASURED = "the latency is predicted for {}, not yet measured there"
 
 
-def latency(evaluator: Evaluator, folder: Path) -> Timing:
-    """Of the deployed model, beside the parent."""
+def latency(evaluator: Evaluator, folder: Path, plan: Plan) -> Timing:
+    """Of the deployed model of a plan, beside the parent."""
     predictor = Predictor(folder, runtime=evaluator.runtime(folder), **evaluator.how)
-    return evaluator.measure_timing(predictor, REPEATS, SECONDS, ATTEMPTS, PACE)
+    return evaluator.find_timing(plan, predictor, REPEATS, SECONDS, ATTEMPTS, PACE)
 
 
 def files(folder: Path) -> dict[str, dict[str, Any]]:
@@ -82,11 +89,14 @@ def issue(
         why.append("the data has no test rows other than those used to select plans")
     if value["value"] is None or (bounds.max_drop is not None and drop is None):
         why.append(f"{metric} is undefined on these rows")
-    status = INFEASIBLE if over else UNCERTIFIED if why else CERTIFIED
+    status, why = judge(over, why)
+    if timing.predicted is not None and status != INFEASIBLE:
+        status = PREDICTED if status == CERTIFIED else status
+        why = [*why, NOT_MEASURED.format(timing.predicted.target)]
     return {
         "format": VERSION if serving.texts is None else OF_TEXTS,
         "status": status,
-        "why": over or why,
+        "why": why,
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "bounds": bounds.as_json(),
         "deployed": [p.name for p in deployed],
@@ -107,7 +117,7 @@ def issue(
             "quality": theirs.values.get(f"quality/{metric}"),
         },
         "runtime": serving.runtime,
-        "device": describe(serving.device),
+        "device": dict(timing.predicted.device) if timing.predicted else describe(serving.device),
         "serving_precision": serving_precision("auto", serving.device),
         "versions": {
             "compress": compress.__version__,
@@ -116,6 +126,19 @@ def issue(
             package(serving.runtime): versions()[serving.runtime],
         },
     }
+
+
+def judge(over: list[str], why: list[str]) -> tuple[str, list[str]]:
+    """(status, its reasons). over: the bounds that are not met.  why: what keeps the rest from being certain."""
+    return (INFEASIBLE if over else UNCERTIFIED if why else CERTIFIED), over or why
+
+
+def write(folder: Path, found: Mapping[str, Any]) -> None:
+    """Into a model's folder and its card, in place of an earlier one."""
+    meta = modelfolder.inspect(folder).meta
+    notes = [note for note in meta.notes if not note.startswith(NOTE)]
+    meta = meta.model_copy(update={"notes": (*notes, *(f"{NOTE}{line}" for line in sentences(found)))})
+    modelfolder.annotate(folder, meta, beside={CERTIFICATE: json.dumps(found, indent=2).encode()})
 
 
 def _describe_shape(folder: Path, serving: Serving) -> dict[str, Any]:
@@ -155,11 +178,10 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     metric = found["quality"]["metric"]
     lines = [f"{found['status']}: " + ("; ".join(found["why"]) or "all bounds are met")]
     lines.append(f"size {found['size_mb']:.2f} MB: {', '.join(found['deployed'])}")
-    how = f"{_describe_latency(latency)}, {latency['repeats']} rounds{_again(latency)}"
     lines.append(
-        f"latency {latency['ms']:.2f} ms ({how}) for "
-        f"{_name_shape(latency)} in {found['runtime']}, {found['device']['threads']} threads; "
-        f"{found['speedup']:.2f}x the speed of the float parent"
+        f"latency {latency['ms']:.2f} ms ({_describe_latency(latency)}) for "
+        f"{_name_shape(latency)} in {found['runtime']}, {found['device']['threads']} threads"
+        + ("" if found["speedup"] is None else f"; {found['speedup']:.2f}x the speed of the float parent")
     )
     lines.append(f"{metric} {format_ends(found['quality'], 100)} on {found['rows']:,} rows of {found['dataset']}")
     if difference["value"] is not None:
@@ -172,13 +194,21 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
 
 def _describe_latency(latency: Mapping[str, Any]) -> str:
     texts, busy = latency.get("texts"), "estimated on a busy machine"
+    rounds = f", {latency['repeats']} rounds{_again(latency)}"
+    about = latency.get("predicted")
+    if about is not None:
+        low, high = (latency["ms"] * about["margin"] ** power for power in (-1, 1))
+        part = f"; {about['tokenization']:.2f} of it tokenization, measured here" if about["tokenization"] else ""
+        return f"predicted for {about['target']}, not yet measured there; 95 % interval {low:.2f} to {high:.2f}{part}"
     if texts is None:
         how = "median" if latency["quiet"] else busy
-        return f"{how}; median {latency['p50']:.2f}, p95 {latency['p95']:.2f}"
+        kit = latency.get("kit", {}).get("tokenization")
+        part = f"; {kit:.2f} of it tokenization, measured where the model was fitted" if kit else ""
+        return f"{how}{part}; median {latency['p50']:.2f}, p95 {latency['p95']:.2f}{rounds}"
     how = "mean" if latency["quiet"] else f"mean, {busy}"
     return (
         f"{how}; {texts['tokenization']:.2f} of it tokenization; median {texts['p50']:.2f}, p95 {texts['p95']:.2f} "
-        "over the texts"
+        f"over the texts{rounds}"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from compress.measure.cost import CostPlan
 from compress.measure.measured_model import MeasuredModel
 from compress.measure.models import measure
 from compress.measure.subject import Subject
-from compress.modelfolder import folder as modelfolder
 from compress.run.publish import log_measured
 from compress.stages.shared.labelled_data import settings_for
 from compress.storage import atomic
@@ -29,7 +27,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
     log, path = journal.log, journal.path
     case.console.note(f"certifying {best.name} on {len(case.table.split('test')):,} test rows")
     runtime = bench.evaluator.runtime(model)
-    timing = certificate.latency(bench.evaluator, model)
+    timing = certificate.latency(bench.evaluator, model, best.plan)
     measured = _measured(case, path.name, model, runtime, timing)
     log_measured(
         log, case.console, measured, table=case.table, method="fit", told=(), reference="parent",
@@ -47,10 +45,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
         deployed=deployed,
         seen=case.table.has_same_rows("validation", "test"),
     )
-    meta = modelfolder.inspect(model).meta
-    lines = certificate.sentences(found)
-    meta = meta.model_copy(update={"notes": (*meta.notes, *(f"certificate: {line}" for line in lines))})
-    modelfolder.annotate(model, meta, beside={certificate.CERTIFICATE: json.dumps(found, indent=2).encode()})
+    certificate.write(model, found)
     atomic.write_json(path / certificate.CERTIFICATE, found)
     log.artifact(path / certificate.CERTIFICATE)
     log.tags({"compress.certificate": found["status"]})
@@ -74,6 +69,8 @@ def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) 
         held=case.table.splits.get("validation"), say=case.console.note,
         watch=case.console.slow_progress,
     )  # fmt: skip
+    if timing.predicted is not None:  # what is logged was measured here
+        return measured
     ours = measured[1].measurement
     values: Mapping[str, float] = {
         **ours.values, **timing.speeds(),

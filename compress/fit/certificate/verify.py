@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -15,9 +14,17 @@ from compress.contracts import RunOptions
 from compress.data.tables.table import Table
 from compress.errors import ExitCode, UserError
 from compress.fit.certificate import document as certificate
+from compress.fit.certificate import elsewhere
+from compress.fit.certificate.checks import (
+    CheckedStatement,
+    check_files,
+    check_kit_latency,
+    check_latency,
+    check_quality,
+    check_size,
+)
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.open import file_digest
 from compress.modelfolder.resolve import resolve
 from compress.onnx.runtimes import Runtime, versions
 from compress.predict.predictor import Predictor, build_fixed_batch
@@ -26,80 +33,18 @@ from compress.stages.shared.labelled_data import settings_for
 from evaluation.cost.device import describe
 from evaluation.cost.latency import Latency, measure_interleaved
 
-Verdict = Literal["holds", "fails", "open"]
 _SHOWN = {"open": "not checked"}
-SAME = ("device", "device_kind", "threads", "isa")
-"""What must be equal for a device to be the one of the certificate."""
-SLOWER = 1.15
-"""Times what was certified, that a median may be on the same device where no bound was given."""
-
-
-@dataclass(frozen=True)
-class CheckedStatement:
-    """One of its statements. verdict: open where it could not be judged, and the certificate is not re-checked."""
-
-    what: str
-    verdict: Verdict
-    why: str
-
-
-def check_files(folder: Path, found: Mapping[str, Any]) -> CheckedStatement:
-    """Every file that was hashed is there, unchanged."""
-    for name, row in found["files"].items():
-        path = folder / Path(name).name
-        if not path.is_file():
-            return CheckedStatement("files", "fails", f"{name} is missing")
-        if file_digest(path) != row.get("sha256"):
-            return CheckedStatement("files", "fails", f"{name} is not the certified file")
-    return CheckedStatement("files", "holds", f"{len(found['files'])} files are unchanged")
-
-
-def check_size(folder: Path, found: Mapping[str, Any]) -> CheckedStatement:
-    """The deployed files take what is said, and no more than was asked for."""
-    mb = sum((folder / Path(name).name).stat().st_size for name in found["deployed"]) / 1e6
-    bound = found["bounds"]["max_mb"]
-    if abs(mb - found["size_mb"]) > 1e-9:
-        return CheckedStatement("size", "fails", f"{mb:.3f} MB, certified: {found['size_mb']:.3f}")
-    if bound is not None and mb > bound:
-        return CheckedStatement("size", "fails", f"{mb:.3f} MB, bound: {bound:g}")
-    return CheckedStatement("size", "holds", f"{mb:.3f} MB" + ("" if bound is None else f", bound: {bound:g}"))
-
-
-def check_latency(found: Mapping[str, Any], ours: Latency, here: Mapping[str, str]) -> CheckedStatement:
-    """ours: measured now.  here: the device, as `describe` has it."""
-    same = all(found["device"].get(key) == here.get(key) for key in SAME)
-    where = "the certified device" if same else "a different device or number of threads"
-    bound = found["bounds"]["max_ms"]
-    said = f"{ours.p50:.2f} ms on {where}, certified: {found['latency']['ms']:.2f}"
-    if ours.contaminated:
-        return CheckedStatement("latency", "open", f"{said}; {certificate.BUSY}")
-    if bound is not None:
-        return CheckedStatement("latency", "holds" if ours.p50 <= bound else "fails", f"{said}, bound: {bound:g}")
-    if not same:
-        return CheckedStatement("latency", "holds", f"{said}; the certificate has no latency bound")
-    return CheckedStatement("latency", "holds" if ours.p50 <= SLOWER * found["latency"]["ms"] else "fails", said)
-
-
-def check_quality(found: Mapping[str, Any], digest: str, value: float) -> CheckedStatement:
-    """value: the main metric, measured now.  digest: of the data it was measured on."""
-    q = found["quality"]
-    if q["value"] is None or not math.isfinite(value):
-        return CheckedStatement("quality", "open", f"{q['metric']} is undefined on these rows")
-    said = f"{q['metric']} {100 * value:.2f}, certified: {100 * q['value']:.2f}"
-    if digest != found["dataset_digest"]:
-        return CheckedStatement("quality", "open", f"{said} on different data; give the data of the certificate")
-    low, high = q["low"], q["high"]
-    if low is None or high is None:
-        return CheckedStatement("quality", "open", f"{said}, which has no interval")
-    return CheckedStatement(
-        "quality", "holds" if low <= value <= high else "fails", f"{said} [{100 * low:.2f}, {100 * high:.2f}]"
-    )
 
 
 def verify(
-    model: str, options: RunOptions, console: Console, timer: Callable[..., list[Latency]] = measure_interleaved
+    model: str,
+    options: RunOptions,
+    console: Console,
+    timer: Callable[..., list[Latency]] = measure_interleaved,
+    measured: Path | None = None,
 ) -> list[CheckedStatement]:
-    """Check, tell, and leave with an honest exit code. options: with data, quality is measured too.
+    """Check, tell, and leave with an honest exit code. options: with data, quality is measured too.  measured: what a
+    kit wrote where the model is served; it becomes the latency of the certificate.
 
     Raises UserError: DATA where a file is not the one that was certified; REFUSED where a statement does not hold or
     could not be judged here.
@@ -108,9 +53,14 @@ def verify(
     found = certificate.read(folder)
     checks = [check_files(folder, found)]
     if checks[0].verdict == "holds":
+        if measured is not None:
+            found = elsewhere.complete(found, elsewhere.read_measurement(measured, found))
+            certificate.write(folder, found)
         checks.append(check_size(folder, found))
         runtime: Runtime = found["runtime"]
-        if versions().get(runtime) is None:
+        if measured is not None:
+            checks.append(check_kit_latency(found))
+        elif versions().get(runtime) is None:
             checks.append(CheckedStatement("latency", "open", f"{runtime} is not installed"))
         else:
             checks += _measured(folder, found, runtime, options, console, timer)
@@ -162,8 +112,13 @@ def _measured(
     sample = None
     if recipe is not None and table is not None and recipe.data is not None and "data" in found["latency"]:
         sample = _certified_texts(found["latency"], table, recipe.data.max_length)
-    ours = _time(predictor, found["latency"], sample, timer, console)
-    checks = [check_latency(found, ours, describe(options.device))]
+    about = found["latency"].get("predicted")
+    if about is not None:
+        why = f"{certificate.NOT_MEASURED.format(about['target'])}; {elsewhere.AGAIN}"
+        checks = [CheckedStatement("latency", "open", why)]
+    else:
+        ours = _time(predictor, found["latency"], sample, timer, console)
+        checks = [check_latency(found, ours, describe(options.device))]
     if recipe is None or table is None:
         if found["quality"]["labels"] == "given":
             console.note("quality is not checked; add --data to check it")
@@ -201,14 +156,12 @@ def _time(
     if sample is not None:
         calls = TextCalls.of(sample, predictor)
         return mean_of_calls(timer([calls.parts(predictor)], **how)[0], len(calls.tokens))
-    if "length" in latency:
-        shapes = [(int(latency["batch"]), int(latency["length"]))]
-    else:
+    if "length" not in latency:
         console.note(
             "latency is checked on random tokens, as many as the certified texts have, plus the certified time of "
             "tokenization; add --data with the certificate's data to time the texts"
         )
-        shapes = [(int(n), round(t / n)) for t, n in zip(latency["tokens"], latency["sequences"], strict=True)]
+    shapes = elsewhere.list_shapes(latency)
     batches = [build_fixed_batch(predictor.config, *shape).to(predictor.device) for shape in shapes]
     found = mean_of_calls(timer([[lambda b=b: predictor(b) for b in batches]], **how)[0], len(batches))
-    return found if "length" in latency else replace(found, p50=found.p50 + latency["texts"]["tokenization"])
+    return found if "length" in latency else replace(found, p50=found.p50 + elsewhere.tokenization_of(latency))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
@@ -22,6 +23,9 @@ HEAD_SIZES, NEURON_SIZES = 5, 6
 """Sizes of each kind that are timed; between them time is taken to grow evenly, bytes do."""
 CHECKED = ((1.0, 1.0, 1.0), (1.0, 0.5, 0.5), (1.0, 0.75, 0.25), (0.67, 1.0, 0.5), (0.5, 0.34, 1.0))
 """Shares of the layers, heads and neurons of the models that sums of blocks are checked against."""
+
+REPEATED = 1024
+"""Random numbers of a matrix, over and over."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,11 @@ def is_last_layer_apart(heads: Mapping[str, HeadConfig], serving: Serving) -> bo
     return serving.writes and "task" in heads and heads["task"].only_first
 
 
+def list_shapes(config: EncoderConfig) -> list[tuple[int, int]]:
+    """Heads and neurons of each layer."""
+    return [(layer.heads, layer.feed_forward) for layer in config.layers]
+
+
 def count_rows(config: EncoderConfig) -> int:
     """Word rows of a sample."""
     return config.pad_id + 8
@@ -129,10 +138,21 @@ def make_sample(
         first_norm=True,
         rotary_bases=None if config.rotary_bases is None else (config.rotary_bases[0],) * sample.depth,
     )
-    made = Model(small, {k: v for k, v in heads.items() if k == "task"}).initialize(0).eval()
+    made = repeat_weights(Model(small, {k: v for k, v in heads.items() if k == "task"}).initialize(0)).eval()
     # Tables are rounded alike whatever the matrices are, so that these alone make the difference.
     bits = Bits({"encoder.layers.*": sample.bits}, sample.word, FLOAT if sample.word == FLOAT else 8)
     return quantize_to_bits(made, bits, serving)
+
+
+@torch.no_grad()
+def repeat_weights(model: Model) -> Model:
+    """The same model, the numbers of whose matrices repeat: products of them take as long, and a kit of the files
+    little space."""
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            numbers = weight.flatten()
+            numbers.copy_(numbers[:REPEATED].repeat(len(numbers) // REPEATED + 1)[: len(numbers)])
+    return model
 
 
 def count_bytes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from compress.fit import report
@@ -17,6 +18,7 @@ from compress.fit.plan.plans import Plan, Space
 from compress.fit.request.bounds import make_budget_error
 from compress.fit.request.case import Case
 from compress.fit.request.setup import compute_least_megabytes
+from compress.fit.target.target_costs import predict_plan, read_costs
 from compress.stages.prune_width.costs import Counts
 from compress.stages.shared.labelled_data import settings_for
 
@@ -47,14 +49,17 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     Raises UserError (REFUSED) for a bound on megabytes below the least possible, and Stopped.
     """
     wanted, console, check = case.wanted, case.console, case.clock.check
-    least = compute_least_megabytes(case.loaded, case.options.runtime, case.shape)
+    target = None if wanted.target is None else read_costs(case, wanted.target)
+    runtime = case.options.runtime if target is None else target.serving.runtime
+    least = compute_least_megabytes(case.loaded, runtime, case.shape)
     if case.bounds.max_mb is not None and case.bounds.max_mb < least:
         raise make_budget_error("--max-mb", case.bounds.max_mb, least, "MB")
-    found = cost_model.of(case.loaded, case.options.runtime, case.shape, folder, console)
+    found = target or cost_model.of(case.loaded, runtime, case.shape, folder, console)
     serving, blocks = found.serving, found.blocks
     evaluator = Evaluator(
         case.loaded, serving, case.table.split("validation"), task=case.table.task,
         settings=settings_for(case.recipe, case.table), max_length=case.max_length,
+        predict=None if target is None else partial(predict_plan, target),
     )  # fmt: skip
     student = Student(
         case.loaded, case.task, case.table, serving, case.max_length, case.recipe.seed, check, console.note
@@ -67,7 +72,7 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     timing = found.timing or _time_whole(case, found, evaluator, student, uncorrected)
     evaluator.remember(timing)
     space = Space(study, blocks, found.factor, scales, found.extra)
-    how = "measured" if timing.quiet else "measured on a busy machine"
+    how = "measured there" if target else "measured" if timing.quiet else "measured on a busy machine"
     console.note(
         f"the full model in {report.bits(serving.bits[0])}: {timing.ms:.2f} ms, {how}; predicted latency = "
         f"{found.factor:.3f} x the sum of its parts + {found.extra:.2f} ms"

@@ -78,10 +78,10 @@ class Candidates:
         case = self.case
         first = found = choose_result(self.search.tried, case.bounds, best_of)
         left, bound = list(self.search.tried), case.bounds.max_ms
-        while bound is not None and found[1]:
+        while bound is not None and found[1] and found[0].timing.predicted is None:
             case.clock.check()
             best = found[0]
-            took = certificate.latency(self.bench.evaluator, best.folder).certain
+            took = certificate.latency(self.bench.evaluator, best.folder, best.plan).certain
             if took <= HELD * bound:
                 return found
             case.console.note(f"{best.name} is too slow when timed again: {took:.2f} ms, bound {bound:g}")
@@ -115,12 +115,13 @@ class Candidates:
         for place, judged in enumerate(tried):
             timing = judged.timing
             near = bound is not None and NEAR[0] * bound <= timing.ms <= NEAR[1] * bound
-            if bound is None or (timing.quiet and (judged.plan.key in self.timed or not near)):
+            settled = timing.quiet and (judged.plan.key in self.timed or not near)
+            if bound is None or settled or timing.predicted is not None:
                 continue
             case.clock.check()
             if case.clock.late(certificate.SECONDS):
                 break
-            timing = certificate.latency(self.bench.evaluator, judged.folder)
+            timing = certificate.latency(self.bench.evaluator, judged.folder, judged.plan)
             self.timed.add(judged.plan.key)
             if timing.quiet:
                 better = True

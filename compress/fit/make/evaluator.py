@@ -40,12 +40,24 @@ Timer = Callable[..., list[Latency]]
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """Where a time is not measured but predicted. target: of its file, for people.  device: what it was measured on.
+    margin: times by which it may be off in 95 of 100 cases.  tokenization: milliseconds of it that were measured here.
+    """
+
+    target: str
+    device: Mapping[str, str]
+    margin: float
+    tokenization: float
+
+
+@dataclass(frozen=True)
 class Timing:
     """Milliseconds of a batch, and of the parent in the same runtime, in turn. quiet: whether nothing else used the
     processor, and the parent was as fast as before.  parent_least, parent_typical: the least that the parent took in
     all of a fit, and the least of its medians.  attempts: how many times it was measured until the parent's pace let it
     count; this is the time that counts.  texts: of what was timed on texts of the data, whose figures are of the mean
-    over these in each round."""
+    over these in each round.  predicted: of a target; no time was measured then."""
 
     p50: float
     p95: float
@@ -60,6 +72,7 @@ class Timing:
     parent_typical: float
     attempts: int = 1
     texts: TextLatency | None = None
+    predicted: Prediction | None = None
 
     @property
     def ms(self) -> float:
@@ -101,13 +114,27 @@ class Timing:
         )  # fmt: skip
 
     @classmethod
+    def predict(cls, ms: float, parent: float, about: Prediction) -> Timing:
+        """Of a target, where the parent in floats takes so many milliseconds."""
+        return cls(ms, ms, ms, 0, 1.0, 0.0, True, parent, parent, parent, parent, predicted=about)
+
+    @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Timing:
         """Raises KeyError, TypeError or ValueError for what is none."""
-        texts = found.get("texts")
-        return cls(**{**found, "texts": None if texts is None else TextLatency(**texts)})
+        kinds = {"texts": TextLatency, "predicted": Prediction}
+        return cls(**{**found, **{key: kind(**found[key]) for key, kind in kinds.items() if found.get(key)}})
+
+    @property
+    def remark(self) -> str:
+        """What follows the milliseconds where they are not those of a quiet machine."""
+        if self.predicted is not None:
+            return " (predicted)"
+        return "" if self.quiet else " (busy machine)"
 
     def speeds(self) -> dict[str, float]:
-        """By MLflow name."""
+        """By MLflow name; nothing where none was measured."""
+        if self.predicted is not None:
+            return {}
         if self.texts is not None:
             return text_speeds(self.texts)
         return {"speed/latency_p50_ms": self.p50, "speed/latency_p95_ms": self.p95}
@@ -170,7 +197,8 @@ def _judged(found: Mapping[str, Any], folder: Path) -> Evaluation:
 
 
 class Evaluator:
-    """Compares what is made with one parent. rows: of validation.  timer: measures calls in turn."""
+    """Compares what is made with one parent. rows: of validation.  timer: measures calls in turn.  predict: where
+    another machine serves, what a plan takes there; nothing is timed here then."""
 
     def __init__(
         self,
@@ -182,8 +210,9 @@ class Evaluator:
         settings: Any,
         max_length: int,
         timer: Timer = measure_interleaved,
+        predict: Callable[[Plan], Timing] | None = None,
     ) -> None:
-        self.serving, self.max_length, self.timer = serving, max_length, timer
+        self.serving, self.max_length, self.timer, self.predict = serving, max_length, timer, predict
         self.how: dict[str, Any] = {"device": serving.device, "task": task, "settings": settings}
         self.rows = rows if len(rows) <= JUDGED else rows.take(np.linspace(0, len(rows) - 1, JUDGED).astype(int))
         reference = Predictor(parent.path, runtime="torch", **self.how)
@@ -205,6 +234,10 @@ class Evaluator:
     def score(self, logits: np.ndarray, examples: Examples) -> ScoredAnswers:
         """A model's answers to these rows, beside the parent's where rows have no labels."""
         return self.task.score_against(logits, self.theirs, self.names, examples, self.rows)
+
+    def find_timing(self, plan: Plan, predictor: Predictor, *how: Any) -> Timing:
+        """What a made plan takes: predicted for a target, else measured. how: as of `measure_timing`."""
+        return self.measure_timing(predictor, *how) if self.predict is None else self.predict(plan)
 
     def measure_timing(
         self,
@@ -256,7 +289,7 @@ class Evaluator:
         if self.metric in scored.metrics:
             figures = resample_metric(scored.rows, scored.metrics[self.metric], metric=self.metric, data="validation")
         return Evaluation(
-            name, plan, folder, sum(map(weights_bytes, predictor.files)) / MB, self.measure_timing(predictor),
+            name, plan, folder, sum(map(weights_bytes, predictor.files)) / MB, self.find_timing(plan, predictor),
             scored.value(self.metric), 100 * lost.value, 100 * lost.low, 100 * lost.high,
             compute_kl_to_parent(self.task, (logits, examples), (self.theirs, self.examples), self.names, self.rows),
             time.monotonic() - begun, steps, figures,

@@ -40,12 +40,13 @@ def forecast(case: Case, bench: Bench, search: Search) -> dict[str, Any]:
             **plan.as_json(), "mb": mb, "ms_low": low, "ms_high": high,
             "points_lost": None if expected is None else expected.as_json(),
         })  # fmt: skip
+    machine = "this machine" if case.wanted.target is None else f"the target {case.wanted.target.name}"
     columns = ("", "MB", "ms", case.loss_words.column, f"{title(case.metric)} lost, points", "plan")
     case.console.table(f"plans for {case.bounds.sentence()}", columns, rows)
     lines = [
         "MB are exact: they are sizes of written files",
         f"ms are predicted from the cost table, with a 95 % interval from the prediction errors of "
-        f"{len(bench.costs.blocks.checks)} models with random weights on this machine",
+        f"{len(bench.costs.blocks.checks)} models with random weights on {machine}",
         f"{case.loss_words.name} is predicted as the sum of the separate losses; it is measured when the plan is built",
         *_on_points(told, without, why),
     ]

@@ -15,6 +15,7 @@ from compress.data.task import METRIC, Task
 from compress.data.tasks import find_label_free, task_of
 from compress.data.tasks.embedding import OVERLAP, form_of
 from compress.data.text.tokenizer import Tokenizer
+from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.unsupported import (
     refuse_global_projections,
     refuse_low_rank,
@@ -82,11 +83,7 @@ class Case:
         ranks = info.heads["task"].problem == "ranking"
         if wanted.cascade:
             require_one_label(info.heads["task"], str(source))
-        refuse_static(info.config, "fit", str(source))
-        refuse_quantized(info.config, "fitting it", str(source))
-        refuse_low_rank(info.config, "fitting it", str(source))
-        refuse_global_projections(info.config, "fitting it", str(source))
-        refuse_sparse(info.config, "fitting it", str(source))
+        require_fittable(info.config, source)
         recipe, table = open_labelled(info, options, console, bare=True)
         if wanted.train == "none" and recipe.data is not None and recipe.data.adds_text:
             do = "add --train recover, or remove --unlabelled"
@@ -140,6 +137,14 @@ class Case:
     def bounds(self) -> Bounds:
         """What the result must meet."""
         return self.wanted.bounds
+
+
+def require_fittable(config: EncoderConfig, source: Path) -> None:
+    """Raises UserError for a model whose layers cannot be cut and quantized, such as one that is quantized already."""
+    where = str(source)
+    refuse_static(config, "fit", where)
+    for refuse in (refuse_quantized, refuse_low_rank, refuse_global_projections, refuse_sparse):
+        refuse(config, "fitting it", where)
 
 
 def _open_texts(

@@ -9,6 +9,7 @@ from typing import Literal
 
 from compress.errors import UserError
 from compress.fit.request.bounds import Bounds
+from compress.fit.target.target_file import Target
 
 UNTOLD = ("plan_only", "uncertified", "seconds", "trials", "study")
 """What may differ when a run goes on."""
@@ -23,7 +24,7 @@ class FitOptions:
     train: heal: the best plans are distilled from the parent as well, the last of them for so many `steps`.  full: what
     is best then is trained on for as many steps, rounded as it will be deployed.  trials: trainings with other
     settings, of a whole study, which others may share by its address.  cascade: the models over the whole range of
-    latency are joined into one (`compress cascade`).
+    latency are joined into one (`compress cascade`).  target: the machine that serves, where it is another one.
     """
 
     model: str
@@ -40,6 +41,7 @@ class FitOptions:
     trials: int = 0
     study: str | None = None
     cascade: bool = False
+    target: Target | None = None
 
     @property
     def saves_bytes(self) -> bool:
@@ -48,7 +50,9 @@ class FitOptions:
 
     def digest(self) -> str:
         """What decides a result."""
-        told = {k: v for k, v in dataclasses.asdict(self).items() if k not in UNTOLD}
+        told = {k: v for k, v in dataclasses.asdict(self).items() if k not in (*UNTOLD, "target")}
+        if self.target is not None:
+            told["target"] = self.target.digest
         if not self.cascade:
             del told["cascade"]  # unknown to folders of earlier versions
         told["train"] = "heal" if self.train == "recover" else self.train  # the name in the folders of version 1
@@ -69,6 +73,7 @@ class FitOptions:
         for flag, given in (
             ("--max-mb", self.bounds.max_mb is not None), ("--max-ms", self.bounds.max_ms is not None),
             ("--length", self.length is not None), ("--batch", self.batch != 1), ("--plan-only", self.plan_only),
+            ("--target", self.target is not None),
         ):  # fmt: skip
             if given:
                 raise UserError(

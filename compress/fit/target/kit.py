@@ -1,0 +1,115 @@
+"""A kit: one file that times the blocks of a model, or a fitted model, on a machine that has numpy and a runtime alone.
+
+It is a Python archive (zipapp) of ONNX files, their description, and the files of this program that time them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import compress
+import evaluation
+from compress.contracts import Watch, unwatched
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.modules.model import Model
+from compress.fit.cost.block_table import describe_shape, measure_row
+from compress.fit.cost.samples import choose_samples, count_rows, make_sample, repeat_weights
+from compress.fit.cost.serving import Bits, Serving, content, quantize_to_bits
+from compress.fit.cost.text_costs import SHORTEST, choose_lengths
+from compress.fit.target.kit_program import DESCRIPTION, FORMAT
+from compress.modelfolder.folder import LoadedModel
+from evaluation.cost.size import MB
+
+SUFFIX = ".pyz"
+LONGEST = 128
+"""Tokens of the longest sequences that are timed where no lengths are given."""
+NARROW = 0.3
+"""Of the heads and neurons, what a second whole model keeps by which sums of blocks are corrected."""
+START = """import sys
+from pathlib import Path
+
+if sys.version_info < (3, 11):
+    sys.exit("Python 3.11 or newer is required")
+
+from compress.fit.target.kit_program import main
+
+sys.exit(main(Path(__file__).parent))
+"""
+PROGRAM = (
+    "compress/__init__.py", "compress/cpus.py", "compress/errors.py", "compress/fit/__init__.py",
+    "compress/fit/target/__init__.py", "compress/fit/target/kit_program.py", "compress/onnx/__init__.py",
+    "compress/onnx/axes.py", "compress/onnx/start.py", "evaluation/__init__.py", "evaluation/cost/__init__.py",
+    "evaluation/cost/cpu.py", "evaluation/cost/latency.py", "evaluation/cost/least.py",
+)  # fmt: skip
+"""What a kit carries of this program: what `kit_program` imports."""
+
+
+def build_kit(loaded: LoadedModel, lengths: Sequence[int], watch: Watch = unwatched) -> bytes:
+    """The kit that times the blocks of a model's shape. Its files have random weights. lengths: in tokens, that it
+    times by default."""
+    config, heads, serving = loaded.config, loaded.heads, Serving("onnxruntime")
+    ladder = choose_samples(config, heads, serving)
+    wanted, small = ladder.samples, count_rows(config)
+    samples, rows = [], {}
+    archive = io.BytesIO()
+    with ZipFile(archive, "w", ZIP_DEFLATED) as files, watch("writing the kit", len(wanted), "models") as progress:
+        for place, sample in enumerate(wanted):
+            written = content(make_sample(sample, config, heads, serving, small))
+            name = f"blocks/{place}.onnx"
+            files.writestr(name, written)
+            samples.append({"file": name, **dataclasses.asdict(sample), "mb": len(written) / MB})
+            if sample in ladder.tables:
+                rows[f"{sample.word}/{sample.rank}"] = measure_row(sample, len(written), config, heads, serving)
+            progress.update(place + 1)
+        models = {"whole": config, "narrow": narrow(config)}
+        for name, one in models.items():
+            made = repeat_weights(Model(one, {"task": heads["task"]}).initialize(0)).eval()
+            files.writestr(f"{name}.onnx", content(quantize_to_bits(made, Bits.uniform(8), serving)))
+        description = {
+            "format": FORMAT, "compress": compress.__version__, "shape": describe_shape(config, heads),
+            "positions": config.max_positions, "rows": small, "vocabulary": config.vocabulary,
+            "lengths": list(lengths), "samples": samples, "rows_mb": rows,
+            **{name: {"file": f"{name}.onnx"} for name in models},
+        }  # fmt: skip
+        _finish(files, description)
+    return archive.getvalue()
+
+
+def build_model_kit(file: Path, description: Mapping[str, Any]) -> bytes:
+    """The kit that times a deployed file. description: as `time_model` reads it, without the file's name."""
+    archive = io.BytesIO()
+    with ZipFile(archive, "w", ZIP_DEFLATED) as files:
+        files.write(file, file.name)
+        _finish(files, {"format": FORMAT, "file": file.name, **description})
+    return archive.getvalue()
+
+
+def default_lengths(config: EncoderConfig) -> list[int]:
+    """Those that are timed where none are given: 8, 16, 32 … up to LONGEST, or to what the model reads."""
+    return choose_lengths(SHORTEST, LONGEST, config.max_positions)
+
+
+def narrow(config: EncoderConfig) -> EncoderConfig:
+    """With NARROW of the heads and neurons of every layer."""
+    layers = [
+        dataclasses.replace(
+            one, heads=max(1, round(NARROW * one.heads)), feed_forward=max(1, round(NARROW * one.feed_forward))
+        )
+        for one in config.layers
+    ]
+    return dataclasses.replace(config, layers=tuple(layers))
+
+
+def _finish(files: ZipFile, description: Mapping[str, Any]) -> None:
+    root = Path(compress.__file__).parents[1]
+    other = Path(evaluation.__file__).parents[1]
+    files.writestr(DESCRIPTION, json.dumps(description, indent=1))
+    for name in PROGRAM:
+        files.writestr(name, ((root if name.startswith("compress/") else other) / name).read_bytes())
+    files.writestr("__main__.py", START)

@@ -1,0 +1,291 @@
+"""A target file: written by a kit that has neither torch nor mlflow, checked key by key, and planned for."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from kits import run_kit
+
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.modules.model import Model
+from compress.errors import ExitCode, UserError
+from compress.fit.certificate import document as certificate
+from compress.fit.certificate.checks import check_kit_latency
+from compress.fit.certificate.elsewhere import complete, read_measurement
+from compress.fit.cost.assembly import add_blocks
+from compress.fit.cost.block_table import describe_shape
+from compress.fit.cost.blocks import Blocks
+from compress.fit.cost.samples import Sample, choose_samples, repeat_weights
+from compress.fit.cost.serving import FLOAT, Serving
+from compress.fit.make.evaluator import Prediction, Timing
+from compress.fit.plan.planner import Layer, Options, Planner, Problem
+from compress.fit.target.kit import build_kit, default_lengths
+from compress.fit.target.kit_program import choose_lengths, parse_lengths
+from compress.fit.target.target_file import Target, read_target
+
+CONFIG = EncoderConfig(vocabulary=50, hidden=32, layers=(LayerShape(2, 16, 24),) * 2, max_positions=20)
+HEADS = {"task": HeadConfig("classification", labels=3)}
+SERVING = Serving("onnxruntime", length=16)
+LADDER = choose_samples(CONFIG, HEADS, SERVING)
+
+
+def take(sample: Sample, head: float, neuron: float) -> float:
+    """Milliseconds of a model in 8 bits whose heads and neurons take so much."""
+    slower = 1.0 if sample.bits == 8 else 2.0
+    return 0.5 + slower * sum(0.1 + head * heads + neuron * neurons for heads, neurons in sample.shapes)
+
+
+def content(head: float = 0.1, neuron: float = 0.01) -> dict[str, Any]:
+    """Of a target file, where a head and a neuron of a layer take so many milliseconds."""
+    timed = {"ms": [take(one, head, neuron) for one in LADDER.samples], "whole": 2.0, "narrow": 1.0, "busy": False}
+    return {
+        "format": 1, "compress": "0.1.0", "shape": json.loads(json.dumps(describe_shape(CONFIG, HEADS))), "batch": 1,
+        "rows_mb": {f"{one.word}/{one.rank}": 1e-4 for one in LADDER.tables},
+        "device": {"device": "A CPU", "device_kind": "cpu", "threads": "1", "cpu_flags": "avx2", "limits": ""},
+        "samples": [{**vars(one), "mb": 0.01 * one.depth} for one in LADDER.samples],
+        "runtimes": {"onnxruntime": {"version": "1", "lengths": {"8": timed, "16": copy.deepcopy(timed)}}},
+    }  # fmt: skip
+
+
+def written(path: Path, values: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(values))
+    return path
+
+
+def test_what_was_measured_is_the_table_that_plans_are_made_with(tmp_path: Path) -> None:
+    target = read_target(written(tmp_path / "pi.json", content(0.1, 0.01)))
+    target.require_shape(CONFIG, HEADS)
+    assert target.name == "pi.json (A CPU, 1 thread)"
+    blocks = target.blocks(SERVING, CONFIG, HEADS, 16)
+    for shapes in ([(2, 24), (2, 24)], [(1, 24), (2, 5)], [(2, 24)]):
+        expected = take(Sample(len(shapes), 2, 24, 8, 8), 0, 0) + sum(0.1 * h + 0.01 * n for h, n in shapes)
+        assert add_blocks(blocks, shapes, 8) == pytest.approx(expected, rel=0.02), shapes
+    assert add_blocks(blocks, [(2, 24)] * 2, FLOAT) > add_blocks(blocks, [(2, 24)] * 2, 8)
+    assert blocks.checks == pytest.approx((1.0,) * 5, rel=0.05)
+
+
+def set_at(values: Any, path: str, value: Any) -> None:
+    *parents, key = path.split(".")
+    for one in parents:
+        values = values[int(one) if isinstance(values, list) else one]
+    if value is None:
+        del values[key]
+    else:
+        values[key] = value
+
+
+LENGTH = "runtimes.onnxruntime.lengths.16"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "complaint"),
+    [
+        ("format", 2, "format is 2, this version reads 1; measure it again: compress profile MODEL --output FILE"),
+        ("format", None, "it has no key 'format': no kit wrote this file; measure it again"),
+        ("compress", "9.0", "compress is '9.0', this version is 0.1.0; measure it again"),
+        ("devise", {}, "unknown key 'devise'; did you mean 'device'?"),
+        (f"{LENGTH}.hole", 2.0, f"unknown key '{LENGTH}.hole'; did you mean 'whole'?"),
+        ("device.threads", None, "the key 'device.threads' is missing; measure it again"),
+        (f"{LENGTH}.whole", -1.0, f"{LENGTH}.whole: Input should be greater than 0, found -1.0"),
+        (f"{LENGTH}.ms", [1.0], f"{LENGTH}.ms: 1 numbers for {len(LADDER.samples)} samples"),
+        ("runtimes.onnx", {}, "unknown key 'runtimes.onnx'; known: onnxruntime, openvino"),
+        ("shape.encoder.hidden", 768, "shape.encoder.hidden is 768, the model's is 32; measure a target for this"),
+        ("samples.0.neurons", 7, "samples are not those that this version times"),
+        ("rows_mb.8/0", None, "rows_mb are not those that this version times"),
+    ],
+)
+def test_a_wrong_key_is_named(path: str, value: Any, complaint: str, tmp_path: Path) -> None:
+    values = content()
+    set_at(values, path, value)
+    file = written(tmp_path / "target.json", values)
+    with pytest.raises(UserError) as error:
+        read_target(file).require_shape(CONFIG, HEADS)
+    assert error.value.line().startswith(f"{file}: {complaint}")
+    assert error.value.code == ExitCode.INPUT
+
+
+def test_what_is_no_number_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "target.json"
+    file.write_text(json.dumps(content()).replace('"whole": 2.0', '"whole": NaN', 1))
+    with pytest.raises(UserError, match="NaN"):
+        read_target(file)
+
+
+def test_a_plan_for_a_target_saves_what_is_dear_there(tmp_path: Path) -> None:
+    """Heads and neurons lose alike; one target computes heads slowly, the other neurons."""
+    kept = {}
+    for name, costs in (("heads", (0.4, 0.001)), ("neurons", (0.01, 0.08))):
+        target = read_target(written(tmp_path / f"{name}.json", content(*costs)))
+        blocks = target.blocks(SERVING, CONFIG, HEADS, 16)
+        kept[name] = choose(blocks)
+    assert kept["heads"][0] < kept["neurons"][0], "fewer heads where heads are dear"
+    assert kept["heads"][1] > kept["neurons"][1]
+
+
+def choose(blocks: Blocks) -> tuple[int, int]:
+    """Heads and neurons that the planner leaves of two layers in three quarters of their time."""
+    counts = np.array([1, 2]), np.array([1, 8, 16, 24])
+    layers = []
+    for cost in (blocks.layer, blocks.last):
+        attention, inner = cost.attention[8].at(counts[0]), cost.feed_forward[8].at(counts[1])
+        layers.append(Layer(Options(*attention, 1.0 - counts[0] / 2), Options(*inner, 1.0 - counts[1] / 24)))
+    nothing = Options(*(np.zeros(1) for _ in range(3)))
+    problem = Problem(layers, nothing, blocks.ms, 0.0)
+    budget = 0.75 * (add_blocks(blocks, [(2, 24)] * 2, 8) - blocks.ms) + blocks.ms
+    best = Planner(problem, budget).best(1)[0]
+    picks = [pick for pick in best.layers if isinstance(pick, tuple)]
+    return sum(int(counts[0][pick[0]]) for pick in picks), sum(int(counts[1][pick[1]]) for pick in picks)
+
+
+# --- what is said of a predicted latency -------------------------------------------------------------------------
+
+
+def test_a_predicted_time_is_no_measured_one() -> None:
+    about = Prediction("pi.json (A CPU, 1 thread)", {"threads": "1"}, 1.1, 0.2)
+    timing = Timing.predict(4.0, 12.0, about)
+    assert (timing.ms, timing.certain, timing.speedup, timing.quiet) == (4.0, 4.0, 3.0, True)
+    assert timing.speeds() == {}, "a speed is logged only where it was measured"
+    assert timing.remark == " (predicted)"
+    assert Timing.from_json(json.loads(json.dumps(certificate.asdict(timing)))) == timing
+
+
+def certified(ms: float, bound: float | None, target: str) -> dict[str, Any]:
+    """Of a fit for a target: all else holds."""
+    about = {"target": target, "device": {}, "margin": 1.1, "tokenization": 0.5}
+    shape = {"batch": 1, "data": "x/test", "digest": "0" * 8, "rows": 9, "tokens": [12, 40], "sequences": [1, 2]}
+    return {
+        "format": 2, "status": "predicted", "why": [certificate.NOT_MEASURED.format(target)],
+        "bounds": {"max_mb": None, "max_ms": bound, "max_drop": None, "objective": "quality"}, "size_mb": 1.0,
+        "files": {"model.onnx": {"sha256": "a" * 64}}, "deployed": ["model.onnx"], "runtime": "onnxruntime",
+        "device": {"device": "A CPU", "threads": "1"}, "versions": {}, "rows": 9, "dataset": "x/test",
+        "latency": {**certificate.asdict(Timing.predict(ms, 9.0, Prediction(**about))), "ms": ms, **shape},
+        "speedup": 3.0, "quality": {"metric": "accuracy", "value": 0.9, "low": None, "high": None},
+        "difference": {"value": None, "low": None, "high": None, "p_value": None}, "agreement_pct": {"value": None},
+    }  # fmt: skip
+
+
+def measured(**changed: Any) -> dict[str, Any]:
+    """What a kit of that model wrote."""
+    latency = {
+        "p50": 3.0, "p95": 3.3, "minimum": 2.9, "repeats": 60, "cpu_share": 1.0, "spread": 0.02, "quiet": True,
+        "attempts": 1,
+    }  # fmt: skip
+    found = {
+        "format": 1, "sha256": "a" * 64, "runtime": "onnxruntime", "version": "1.23", "shapes": [[1, 12], [2, 20]],
+        "device": content()["device"], "latency": {**latency, **changed.pop("latency", {})},
+    }  # fmt: skip
+    return {**found, **changed}
+
+
+@pytest.mark.parametrize(
+    ("bound", "latency", "status", "verdict"),
+    [
+        (4.0, {}, "certified", "holds"),
+        (None, {}, "certified", "holds"),
+        (3.4, {}, "infeasible", "fails"),  # with the 0.5 ms of tokenization
+        (4.0, {"quiet": False}, "uncertified", "open"),
+    ],
+)
+def test_a_measurement_there_completes_a_certificate(
+    bound: float | None, latency: dict[str, Any], status: str, verdict: str, tmp_path: Path
+) -> None:
+    before = certified(3.2, bound, "pi.json (A CPU, 1 thread)")
+    assert "predicted for pi.json (A CPU, 1 thread), not yet measured there" in certificate.sentences(before)[1 + 1]
+    file = written(tmp_path / "measured.json", measured(latency=latency))
+    after = complete(before, read_measurement(file, before))
+    assert (after["status"], after["latency"]["ms"]) == (status, 3.5)
+    statement = check_kit_latency(after)
+    assert statement.verdict == verdict
+    assert statement.why.startswith("3.50 ms on A CPU, 1 threads, predicted: 3.20 (+9.4 %)")
+    line = certificate.sentences(after)[2]
+    assert "0.50 of it tokenization, measured where the model was fitted" in line
+    assert "speed of the float parent" not in line, "it was not measured there"
+    assert not any("not yet measured" in one for one in after["why"])
+    again = complete(after, read_measurement(file, after))
+    assert again["latency"]["ms"] == 3.5, "a later measurement takes the place of the first"
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"sha256": "b" * 64}, f"sha256 is not that of the certificate: {'b' * 40}, not {'a' * 40}"),
+        ({"runtime": "openvino"}, "runtime is not that of the certificate: openvino, not onnxruntime"),
+        ({"shapes": [[1, 12]]}, "shapes is not that of the certificate: [(1, 12)], not [(1, 12), (2, 20)]"),
+        ({"format": 0}, "format is 0, this version reads 1"),
+        ({"latencies": {}}, "unknown key 'latencies'; did you mean 'latency'?"),
+        ({"latency": {"repeat": 1}}, "unknown key 'latency.repeat'; did you mean 'repeats'?"),
+    ],
+)
+def test_a_measurement_of_something_else_is_refused(changed: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    file = written(tmp_path / "measured.json", measured(**changed))
+    with pytest.raises(UserError) as error:
+        read_measurement(file, certified(3.2, None, "pi.json"))
+    assert error.value.line().startswith(f"{file}: {complaint}")
+
+
+# --- lengths -----------------------------------------------------------------------------------------------------
+
+
+def test_lengths() -> None:
+    assert parse_lengths("32, 8,8") == [8, 32]
+    for text in ("", "8,", "0,8", "a"):
+        with pytest.raises(ValueError):
+            parse_lengths(text)
+    kit = {"lengths": [8, 16], "positions": 20}
+    assert choose_lengths(None, kit) == [8, 16]
+    assert choose_lengths([20], kit) == [20]
+    with pytest.raises(UserError, match=r"--lengths 21: the model has 20 positions; give at most 20"):
+        choose_lengths([21], kit)
+    assert default_lengths(CONFIG) == [8, 16, 20]
+
+
+# --- the kit -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    path = tmp_path_factory.mktemp("kit") / "kit.pyz"
+    loaded: Any = SimpleNamespace(config=CONFIG, heads=HEADS)
+    path.write_bytes(build_kit(loaded, [8]))
+    return path
+
+
+def test_a_kit_needs_numpy_and_a_runtime_alone(kit: Path) -> None:
+    done = run_kit(kit, "--threads", "1", "--lengths", "4", "--runtime", "onnxruntime", "--output", "here.json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "wrote here.json\n"
+    assert "onnxruntime, 1 thread: timing" in done.stderr
+    target: Target = read_target(kit.with_name("here.json"))
+    target.require_shape(CONFIG, HEADS)
+    assert list(target.content.runtimes["onnxruntime"].lengths) == [4]
+    assert target.content.device.threads == "1"
+    assert target.blocks(SERVING, CONFIG, HEADS, 4).ms >= 0
+    again = run_kit(kit, "--output", "here.json")
+    assert (again.returncode, again.stderr) == (3, "here.json: exists already; name another file\n")
+
+
+def test_what_a_kit_is_asked_in_error(kit: Path) -> None:
+    for args, code, said in (
+        (("--lengths", "8,x"), 2, "--lengths 8,x: not a list of lengths; give numbers of tokens, such as 8,16,32\n"),
+        (("--lengths", "64"), 2, "--lengths 64: the model has 20 positions; give at most 20\n"),
+        (("--threads", "0"), 2, "--threads 0: give a number above 0\n"),
+    ):  # fmt: skip
+        done = run_kit(kit, *args, "--output", "none.json")
+        assert (done.returncode, done.stderr) == (code, said)
+    assert not kit.with_name("none.json").exists()
+
+
+def test_the_weights_of_a_kit_take_little_space() -> None:
+    model = repeat_weights(Model(CONFIG, HEADS).initialize(0))
+    numbers = model.encoder.layers[0].feed_forward  # pyright: ignore[reportAttributeAccessIssue]
+    weight = next(p for p in numbers.parameters() if p.dim() > 1).detach().flatten()
+    assert len(weight) <= 1024 or bool((weight[1024:] == weight[: len(weight) - 1024]).all())
+    assert float(weight.std()) > 0
