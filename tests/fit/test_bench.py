@@ -1,0 +1,94 @@
+"""What a fit sets up before its first plan: the least size, one measured time, and what corrects the predictions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from compress.errors import ExitCode, UserError
+from compress.fit.make import bench
+
+
+class Costs(SimpleNamespace):
+    """Costs that remember what they were corrected with."""
+
+    def correct(self, *pairs: tuple[float, float]) -> None:
+        self.pairs, self.factor, self.extra = pairs, 2.0, 1.0
+
+
+class Space(SimpleNamespace):
+    """A space of plans that keeps what it was made with."""
+
+    def __init__(self, study: Any, blocks: Any, factor: float, scales: Any, extra: float = 0.0) -> None:
+        super().__init__(study=study, factor=factor, extra=extra)
+
+    def plan_whole_model(self, bits: int) -> Any:
+        return plan(f"whole in {bits}", 10.0)
+
+    def probe(self, part: float) -> tuple[Any, float]:
+        return plan(f"narrow {part}", 4.0), 0.0
+
+
+def plan(name: str, ms: float) -> Any:
+    return SimpleNamespace(name=name, ms=ms, layers=(), heads=(), neurons=(), modules=lambda config: name)
+
+
+def set_up(monkeypatch: pytest.MonkeyPatch, *, max_mb: float | None = None, timing: Any = None) -> tuple[Any, Any]:
+    """(the bench, what was done on the way)."""
+    seen: dict[str, Any] = {"remembered": [], "timed": [], "notes": []}
+    times = iter((8.0, 3.0))
+
+    def beside_parent(call: Any, rounds: int, seconds: float) -> Any:
+        seen["timed"].append(call)
+        return SimpleNamespace(ms=next(times), quiet=True)
+
+    evaluator = SimpleNamespace(remember=seen["remembered"].append, beside_parent=beside_parent)
+    costs = Costs(serving=SimpleNamespace(bits=(8,)), blocks=None, timing=timing, factor=1.5, extra=0.5)
+    maker = SimpleNamespace(narrow=lambda *_, **__: "narrow model")
+    monkeypatch.setattr(bench, "compute_least_megabytes", lambda *_: 5.0)
+    monkeypatch.setattr(bench.cost_model, "of", lambda *_: costs)
+    monkeypatch.setattr(bench, "Evaluator", lambda *_, **__: evaluator)
+    monkeypatch.setattr(bench, "Student", lambda *_: None)
+    monkeypatch.setattr(bench, "settings_for", lambda *_: {})
+    monkeypatch.setattr(bench, "load_or_make_study", lambda *_, **__: ("study", "scales"))
+    monkeypatch.setattr(bench, "Space", Space)
+    monkeypatch.setattr(bench, "Counts", lambda *_: None)
+    monkeypatch.setattr(bench, "Maker", lambda *_: maker)
+    monkeypatch.setattr(bench, "quantize_to_bits", lambda model, bits, serving: (model, bits))
+    monkeypatch.setattr(bench, "build_parts", lambda made, serving: made)
+    case: Any = SimpleNamespace(
+        wanted=SimpleNamespace(saves_bytes=True), options=SimpleNamespace(runtime=None), shape=None, task=None,
+        console=SimpleNamespace(note=seen["notes"].append, slow_progress=None), max_length=8,
+        clock=SimpleNamespace(check=lambda: None), bounds=SimpleNamespace(max_mb=max_mb),
+        loaded=SimpleNamespace(model="model", config=None), recipe=SimpleNamespace(seed=0),
+        table=SimpleNamespace(split=lambda _: [], task="classification"),
+    )  # fmt: skip
+    return bench.set_up(case), seen
+
+
+def test_a_size_that_no_plan_reaches_is_rejected_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="--max-mb") as error:
+        set_up(monkeypatch, max_mb=4.9)
+    assert error.value.code == ExitCode.REFUSED
+    set_up(monkeypatch, max_mb=5.0)
+
+
+def test_two_real_models_correct_the_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seen = set_up(monkeypatch)
+    assert seen["timed"] == [("model", "whole in 8"), ("narrow model", f"narrow {bench.NARROW}")]
+    assert made.costs.pairs == ((10.0, 8.0), (4.0, 3.0)), "predicted, measured"
+    assert (made.space.factor, made.space.extra) == (2.0, 1.0), "plans are made with the correction"
+    assert made.costs.timing.ms == 8.0
+    assert seen["remembered"] == [made.costs.timing]
+    assert "8.00 ms, measured; predicted latency = 2.000 x the sum of its parts + 1.00 ms" in seen["notes"][-1]
+
+
+def test_what_was_measured_before_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    timing = SimpleNamespace(ms=7.0, quiet=False)
+    made, seen = set_up(monkeypatch, timing=timing)
+    assert seen["timed"] == []
+    assert seen["remembered"] == [timing]
+    assert (made.space.factor, made.space.extra) == (1.5, 0.5)
+    assert "7.00 ms, measured on a busy machine" in seen["notes"][-1]
