@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,7 @@ from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
     from compress.contracts import Override, RunOptions
+    from compress.data.reading.remote import Place
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -80,18 +82,28 @@ class DataName(click.ParamType):
         require_there(value)
 
 
-class InputFile(click.Path):
-    """A file to read; - is standard input."""
+class InputPlace(click.Path):
+    """A file or folder to read, here or in an object store (s3://bucket/key); - is standard input."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
-    def check(self, value: Path, flag: str) -> None:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:  # type: ignore[override]
+        """Raises UserError for an address that contains keys."""
+        from compress.data.reading.remote import parse_place
+
+        return parse_place(os.fspath(value))
+
+    def check(self, value: Place, flag: str) -> None:
         """Raises UserError where there is no such file."""
         from compress.data.reading.names import make_missing_error
+        from compress.errors import UserError
 
-        if str(value) != "-" and not value.exists():
+        if str(value) == "-" or value.exists():
+            return
+        if isinstance(value, Path):
             raise make_missing_error(value)
+        raise UserError("no such file or folder in the store", where=flag, why=str(value))
 
 
 class RecipeName(click.ParamType):

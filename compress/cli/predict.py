@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compress.cli.options import Command, InputFile, ModelName, Option, shared, worker_options
+from compress.cli.options import Command, InputPlace, ModelName, Option, shared, worker_options
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
+    from compress.data.reading.remote import Place
 
 _WORKERS, _ON = worker_options(
     "--output: predict in N processes at once, which share the CPUs; auto: one for each CPU (default: in this "
@@ -43,10 +44,10 @@ _WORKERS, _ON = worker_options(
 )
 @click.option(
     "--file",
-    type=InputFile(),
+    type=InputPlace(),
     metavar="FILE",
     help="File with one text per line, or .jsonl, .csv or .parquet with a column text (and text_pair); for questions, "
-    "JSON objects; a folder of such files; - reads stdin and answers lines as they come.",
+    "JSON objects; a folder of such files; s3://BUCKET/KEY for either; - reads stdin and answers lines as they come.",
 )
 @click.option(
     "--bad-rows",
@@ -102,7 +103,7 @@ def command(
     pairs: tuple[str, ...],
     questions: tuple[str, ...],
     contexts: tuple[str, ...],
-    file: Path | None,
+    file: Place | None,
     bad_rows: Path | None,
     no_answer_threshold: float | None,
     long_text: str | None,

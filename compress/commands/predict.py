@@ -11,6 +11,7 @@ from pathlib import Path
 
 from compress.console import Console
 from compress.contracts import RunOptions
+from compress.data.reading.remote import Place, RemotePath
 from compress.errors import UserError
 from compress.predict.rows.answers import Answerer, ModelRequest
 from compress.predict.rows.inputs import PredictionInput, Reject, Row, TextColumns, stop_at
@@ -23,7 +24,7 @@ def predict_texts(
     request: ModelRequest,
     texts: Sequence[str],
     pairs: Sequence[str],
-    file: Path | None,
+    file: Place | None,
     options: RunOptions,
     *,
     questions: Sequence[str] = (),
@@ -48,13 +49,13 @@ def predict_texts(
         write_answers(answerer, source, file or len(given), options, reject)
 
 
-def read_all(files: Iterable[Path], columns: TextColumns, *, lenient: bool = False) -> Iterator[Row | None]:
+def read_all(files: Iterable[Place], columns: TextColumns, *, lenient: bool = False) -> Iterator[Row | None]:
     """The rows of all files, one file after the other. lenient: as of `read_rows`."""
     return chain.from_iterable(read_rows(file, columns, lenient=lenient) for file in files)
 
 
 def write_answers(
-    answerer: Answerer, rows: Iterable[Row | None], of: int | Path, options: RunOptions, reject: Reject = stop_at
+    answerer: Answerer, rows: Iterable[Row | None], of: int | Place, options: RunOptions, reject: Reject = stop_at
 ) -> None:
     """Write a line for each row to stdout, in their order, and show progress, but not between answers on a terminal.
     What is written has left this process before the next rows are read.
@@ -74,22 +75,22 @@ def write_answers(
             progress.update(done)
 
 
-def _count(place: Path, columns: TextColumns) -> int | None:
+def _count(place: Place, columns: TextColumns) -> int | None:
     """Rows of a file or folder, where that costs next to nothing: the lines of files of lines; else None."""
-    if str(place) == "-" or not (place.is_file() or place.is_dir()):
+    if str(place) == "-" or isinstance(place, RemotePath) or not (place.is_file() or place.is_dir()):
         return None
     total = 0
     for file in list_files(place):
         if find_kind(file) in ("csv", "parquet"):
             return None
         objects = has_objects(file, columns)
-        with open(file, "rb") as stream:
+        with file.open("rb") as stream:
             total += sum(1 for line in stream if not (objects and is_blank(line)))
     return total
 
 
 def _given(
-    texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], contexts: Sequence[str], file: Path | None
+    texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], contexts: Sequence[str], file: Place | None
 ) -> list[PredictionInput]:
     """What the command line asks itself."""
     if file is not None and (texts or questions):

@@ -14,6 +14,7 @@ from typing import Any
 
 from compress.console import Console
 from compress.contracts import RunOptions
+from compress.data.reading.remote import Place
 from compress.data.tables.table import format_count
 from compress.errors import ExitCode, UserError
 from compress.modelfolder.folder import fingerprint
@@ -43,7 +44,7 @@ class ShardOptions:
     bad_rows: Path | None = None
 
 
-def predict_shards(request: ModelRequest, place: Path, shards: ShardOptions, options: RunOptions) -> None:
+def predict_shards(request: ModelRequest, place: Place, shards: ShardOptions, options: RunOptions) -> None:
     """Answer all rows of a file or folder into the folder `options.output`; with `options.resume` only the shards that
     are missing or damaged.
 
@@ -74,7 +75,7 @@ def predict_shards(request: ModelRequest, place: Path, shards: ShardOptions, opt
         _report(base, manifest, shards, console)
 
 
-def _check_places(base: Path, place: Path, shards: ShardOptions, options: RunOptions) -> None:
+def _check_places(base: Path, place: Place, shards: ShardOptions, options: RunOptions) -> None:
     if str(place) == "-":
         raise UserError("standard input cannot be divided into shards", where="--file -", do="give a file")
     for flag, path in (("--join", shards.join), ("--bad-rows", shards.bad_rows)):
@@ -101,7 +102,7 @@ def _describe(request: ModelRequest, answerer: Answerer, shards: ShardOptions) -
     return asked
 
 
-def _read_plan(base: Path, asked: Mapping[str, Any], files: Sequence[Path]) -> Plan | None:
+def _read_plan(base: Path, asked: Mapping[str, Any], files: Sequence[Place]) -> Plan | None:
     """The plan of an earlier command; None where it wrote none. Raises UserError (refused) where it was for other
     answers or files."""
     if not (base / PLAN).exists():
@@ -125,7 +126,7 @@ def _read_plan(base: Path, asked: Mapping[str, Any], files: Sequence[Path]) -> P
     return plan
 
 
-def _make_plan(files: Sequence[Path], answerer: Answerer, shards: ShardOptions, console: Console) -> Plan:
+def _make_plan(files: Sequence[Place], answerer: Answerer, shards: ShardOptions, console: Console) -> Plan:
     with console.slow_progress("count", None, "rows") as progress:
         lenient = shards.bad_rows is not None
         return plan_shards(files, answerer.columns, shards.shard_rows, lenient=lenient, told=progress.update)

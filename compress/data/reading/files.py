@@ -7,6 +7,7 @@ from pathlib import Path
 from compress.data.reading import text_files
 from compress.data.reading.frame import Frame, FrameBuilder
 from compress.data.reading.names import make_missing_error
+from compress.data.reading.remote import Place
 from compress.errors import UserError, printable
 from compress.storage.foreign import refuse_special_file
 
@@ -79,14 +80,15 @@ def read_lines(path: Path) -> Frame:
     return builder.finish()
 
 
-def look(path: Path) -> bytes:
+def look(path: Place) -> bytes:
     """The first kilobyte of a readable, non-empty file that is what its name says. Raises UserError otherwise."""
-    refuse_special_file(path)
+    if isinstance(path, Path):
+        refuse_special_file(path)
     try:
         with path.open("rb") as file:
             head = file.read(1024)
     except FileNotFoundError as error:
-        raise make_missing_error(path) from error
+        raise make_missing_error(Path(str(path))) from error
     except IsADirectoryError as error:
         raise UserError("expected a file, found a folder", where=str(path)) from error
     except OSError as error:
@@ -109,7 +111,7 @@ def look(path: Path) -> bytes:
     return head
 
 
-def _refuse_utf16_without_mark(path: Path, head: bytes) -> None:
+def _refuse_utf16_without_mark(path: Place, head: bytes) -> None:
     """UTF-16 without a byte order mark: in Western text every second byte is zero."""
     even, odd = head[0::2], head[1::2]
     for zeros, name in ((odd, "UTF-16LE"), (even, "UTF-16BE")):
@@ -136,7 +138,7 @@ def _read_binary(path: Path, kind: str, head: bytes) -> Frame:
         raise make_damaged_error(path, kind, error) from error
 
 
-def make_damaged_error(path: Path, kind: str | None, error: Exception) -> UserError:
+def make_damaged_error(path: Place, kind: str | None, error: Exception) -> UserError:
     """What is said of a parquet or Arrow file that its library could not read."""
     return UserError(
         f"cannot read this {kind} file, it is damaged or truncated",

@@ -18,6 +18,7 @@ from typing import Any
 
 from compress.data.reading import squad
 from compress.data.reading.frame import Frame, FrameBuilder
+from compress.data.reading.remote import Place
 from compress.errors import UserError, printable
 
 SHOWN = 80  # characters of a bad line that an error shows
@@ -27,7 +28,7 @@ JSON_LIMIT = 1 << 30  # a .json array is parsed whole; above 1 GiB it must come 
 csv.field_size_limit(1 << 30)  # the module's default refuses cells above 128 kB
 
 
-def lines(path: Path) -> Generator[tuple[int, str]]:
+def lines(path: Place) -> Generator[tuple[int, str]]:
     """(line number, text) of a UTF-8 file, without line ends (LF, CRLF or CR) and without a byte order mark.
 
     Raises UserError at the first byte that is not UTF-8, with its offset and line, and at a line of more than 64 MiB.
@@ -61,7 +62,7 @@ def _split(text: str) -> list[str]:
     return text.split("\r") if "\r" in text else [text]
 
 
-def _not_utf8(path: Path, offset: int, number: int, raw: bytes, start: int) -> UserError:
+def _not_utf8(path: Place, offset: int, number: int, raw: bytes, start: int) -> UserError:
     around = raw[max(0, start - 20) : start + 20].decode("cp1252", "replace")
     return UserError(
         "this is not UTF-8 text",
@@ -203,7 +204,7 @@ class CsvForm:
     quoted: bool = True
 
 
-def find_csv_form(path: Path, notes: list[str], *, lenient: bool = False) -> CsvForm:
+def find_csv_form(path: Place, notes: list[str], *, lenient: bool = False) -> CsvForm:
     """How the file is written; the whole file is checked, so that nothing is done with the rows of a bad one.
 
     Raises UserError as `read_csv`. lenient: not for rows that do not fit the header, which `csv_rows` names.
@@ -220,7 +221,7 @@ def find_csv_form(path: Path, notes: list[str], *, lenient: bool = False) -> Csv
     return unquoted
 
 
-def csv_rows(path: Path, form: CsvForm) -> Iterator[tuple[int, dict[str, str] | UserError]]:
+def csv_rows(path: Place, form: CsvForm) -> Iterator[tuple[int, dict[str, str] | UserError]]:
     """(line on which it begins, cells by column) of each row, one after the other: a large file is never in memory.
     In place of a row that does not fit the header comes the error."""
     rows = _records(path, form)
@@ -231,13 +232,13 @@ def csv_rows(path: Path, form: CsvForm) -> Iterator[tuple[int, dict[str, str] | 
         yield number, error or dict(zip(header, cells, strict=True))
 
 
-def _check(path: Path, form: CsvForm, lenient: bool = False) -> None:
+def _check(path: Place, form: CsvForm, lenient: bool = False) -> None:
     for _, row in csv_rows(path, form):
         if isinstance(row, UserError) and not lenient:
             raise row
 
 
-def _is_sound(path: Path, form: CsvForm, lenient: bool = False) -> bool:
+def _is_sound(path: Place, form: CsvForm, lenient: bool = False) -> bool:
     try:
         _check(path, form, lenient)
     except UserError:
@@ -245,7 +246,7 @@ def _is_sound(path: Path, form: CsvForm, lenient: bool = False) -> bool:
     return True
 
 
-def _separator(path: Path, notes: list[str]) -> str:
+def _separator(path: Place, notes: list[str]) -> str:
     with closing(lines(path)) as found:
         header = next(found)[1]
     separator = max(",;\t", key=header.count)  # the first of them when none occurs
@@ -254,7 +255,7 @@ def _separator(path: Path, notes: list[str]) -> str:
     return separator
 
 
-def _note_unquoted(path: Path) -> str:
+def _note_unquoted(path: Place) -> str:
     return f"{path.name}: quotes are read as text because they are not balanced around cells"
 
 
@@ -269,7 +270,7 @@ def _frame(path: Path, form: CsvForm) -> Frame:
     return Frame({name: [] for _, header in _records(path, form) for name in header}, 0)
 
 
-def _records(path: Path, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
+def _records(path: Place, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
     """(line on which it begins, cells) of the header of a CSV file, then of its rows."""
     quoting = csv.QUOTE_MINIMAL if form.quoted else csv.QUOTE_NONE
     number, start = 0, 1
@@ -291,7 +292,7 @@ def _records(path: Path, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
             raise UserError(what, where=f"{path}:{start}", why=f"the row starts {show(_line(path, start))}") from error
 
 
-def _find_misfit(path: Path, number: int, cells: list[str], header: list[str], form: CsvForm) -> UserError | None:
+def _find_misfit(path: Place, number: int, cells: list[str], header: list[str], form: CsvForm) -> UserError | None:
     """What is wrong with a row that has more or fewer cells than the header."""
     if len(cells) == len(header):
         return None
@@ -303,12 +304,12 @@ def _find_misfit(path: Path, number: int, cells: list[str], header: list[str], f
     )
 
 
-def _line(path: Path, wanted: int) -> str:
+def _line(path: Place, wanted: int) -> str:
     with closing(lines(path)) as found:
         return next((text for number, text in found if number == wanted), "")
 
 
-def _header(path: Path, cells: list[str]) -> list[str]:
+def _header(path: Place, cells: list[str]) -> list[str]:
     twice = [name for name, n in Counter(cells).items() if n > 1]
     if twice:
         raise UserError(f"duplicate column {show(twice[0])} in the header", where=f"{path}:1", do="rename one")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
+from compress.data.reading.remote import Place
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean
 from compress.predict.service import TEXT, roles_of
@@ -86,7 +86,7 @@ EMBEDDED = TextColumns(TEXT)
 
 
 def build_row(
-    file: Path, unit: Literal["line", "row"], number: int, row: dict[str, Any] | UserError, columns: TextColumns
+    file: Place, unit: Literal["line", "row"], number: int, row: dict[str, Any] | UserError, columns: TextColumns
 ) -> Row:
     """What a row of a table asks, or what is wrong with it."""
     where = f"{file}:{number}" if unit == "line" else f"{file}: row {number}"

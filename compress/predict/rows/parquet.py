@@ -11,17 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compress.data.reading.files import look, make_damaged_error
+from compress.data.reading.remote import Place
 from compress.predict.file_batches import WINDOW
 from compress.predict.rows.inputs import Row, TextColumns, build_row
 
 
-def count_rows(file: Path) -> int:
+def count_rows(file: Place) -> int:
     """Rows of the file, by its own record. Raises UserError for a damaged one."""
     with ExitStack() as stack:
         return _open(file, stack).metadata.num_rows
 
 
-def read_parquet(file: Path, columns: TextColumns, first: int = 0) -> Iterator[Row]:
+def read_parquet(file: Place, columns: TextColumns, first: int = 0) -> Iterator[Row]:
     """The rows from `first` on, counted from 0; groups of rows before it are not read. Raises UserError for a damaged
     file."""
     with ExitStack() as stack:
@@ -48,10 +49,12 @@ def read_parquet(file: Path, columns: TextColumns, first: int = 0) -> Iterator[R
             raise make_damaged_error(file, "parquet", error) from error
 
 
-def _open(file: Path, stack: ExitStack) -> pq.ParquetFile:
+def _open(file: Place, stack: ExitStack) -> pq.ParquetFile:
     look(file)
     try:
-        return stack.enter_context(pq.ParquetFile(file, memory_map=True))
+        if isinstance(file, Path):
+            return stack.enter_context(pq.ParquetFile(file, memory_map=True))
+        return stack.enter_context(pq.ParquetFile(stack.enter_context(file.open())))
     except (pa.ArrowException, OSError) as error:
         raise make_damaged_error(file, "parquet", error) from error
 

@@ -10,14 +10,14 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from compress.data.reading import text_files
+from compress.data.reading.remote import Place, parse_place
 from compress.data.reading.text_files import CsvForm
 from compress.errors import UserError
 from compress.predict.rows.inputs import TextColumns
-from compress.predict.rows.reading import Start, find_kind, has_objects, is_blank, read_raw_lines
+from compress.predict.rows.reading import Start, find_kind, has_objects, is_blank, make_unreadable_error, read_raw_lines
 
 SHARD_ROWS = 65_536
 """A multiple of the rows that are answered together (`windows`)."""
@@ -35,12 +35,16 @@ class SourceFile:
     sha256: str
     form: CsvForm | None = None
 
+    @property
+    def place(self) -> Place:
+        return parse_place(self.path)
+
     def is_unchanged(self) -> bool:
         """Whether the file has the size and time that it had, or else its bytes."""
         try:
-            now = Path(self.path).stat()
+            now = self.place.stat()
             same = (now.st_size, now.st_mtime_ns) == (self.size, self.modified)
-            return same or (now.st_size == self.size and hash_file(Path(self.path)) == self.sha256)
+            return same or (now.st_size == self.size and hash_file(self.place) == self.sha256)
         except OSError:
             return False
 
@@ -102,7 +106,7 @@ class Plan:
 
 
 def plan_shards(
-    files: Sequence[Path],
+    files: Sequence[Place],
     columns: TextColumns,
     shard_rows: int,
     *,
@@ -125,7 +129,7 @@ def plan_shards(
         found.append(file)
         total += file.rows
     if not total:
-        raise UserError("there are no rows", where=str(files[0].parent if len(files) > 1 else files[0]))
+        raise UserError("there are no rows", where=str(files[0]) if len(files) == 1 else f"{len(files)} files")
     by_shard: dict[int, list[tuple[int, Piece]]] = {}
     for first, piece in pieces:
         by_shard.setdefault(first // shard_rows, []).append((first, piece))
@@ -133,14 +137,14 @@ def plan_shards(
     return Plan(found, shards, shard_rows)
 
 
-def hash_file(path: Path) -> str:
+def hash_file(path: Place) -> str:
     """sha256 of the bytes of a file."""
-    with open(path, "rb") as stream:
+    with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _index(
-    path: Path, columns: TextColumns, before: int, shard_rows: int, lenient: bool, told: Callable[[int], None]
+    path: Place, columns: TextColumns, before: int, shard_rows: int, lenient: bool, told: Callable[[int], None]
 ) -> tuple[SourceFile, list[Start]]:
     """A file, and where the part of each shard begins in it. before: rows of the files before it."""
     try:
@@ -161,12 +165,12 @@ def _index(
             starts = [Start(row) for row in _list_begins(before, rows, shard_rows)]
         sha256 = digest or hash_file(path)
     except OSError as error:
-        raise UserError("cannot read the file", where=str(path), why=error.strerror) from error
+        raise make_unreadable_error(path, error) from error
     return SourceFile(str(path), rows, now.st_size, now.st_mtime_ns, sha256, form), starts
 
 
 def _index_lines(
-    path: Path, objects: bool, before: int, shard_rows: int, told: Callable[[int], None]
+    path: Place, objects: bool, before: int, shard_rows: int, told: Callable[[int], None]
 ) -> tuple[int, list[Start], str]:
     """(rows, where the parts of shards begin, sha256 of the bytes) of a file of lines."""
     rows, offset, starts, digest = 0, 0, [], hashlib.sha256()

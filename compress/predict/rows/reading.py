@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import PurePath, PurePosixPath
 
 from compress.data.reading import text_files
 from compress.data.reading.files import SUFFIXES, look
 from compress.data.reading.pipe import lines_as_they_come
 from compress.data.reading.places import DESCRIPTIONS
+from compress.data.reading.remote import Place, RemotePath
 from compress.data.reading.text_files import CsvForm
 from compress.errors import UserError, printable
 from compress.predict.rows.inputs import BadRow, PredictionInput, Row, TextColumns, build_row
@@ -41,20 +41,18 @@ class Start:
 BEGIN = Start()
 
 
-def find_kind(file: Path) -> str:
+def find_kind(file: Place) -> str:
     """What a file holds, by its suffix: one of READABLE; a text a line where that says nothing."""
     kind = SUFFIXES.get(file.suffix.lower(), "text")
     return kind if kind in READABLE else "text"
 
 
-def list_files(place: Path) -> list[Path]:
+def list_files(place: Place) -> list[Place]:
     """The file itself, or all files of rows below a folder, by name. Raises UserError where there is none, or one that
     rows cannot be read from."""
     if not place.is_dir():
         return [place]
-    below = [one for one in sorted(place.rglob("*")) if one.is_file() and one.name not in DESCRIPTIONS]
-    found = [one for one in below if not any(part.startswith(".") for part in one.relative_to(place).parts)]
-    kinds = {one: SUFFIXES.get(one.suffix.lower()) for one in found}
+    kinds = {one: SUFFIXES.get(one.suffix.lower()) for one in _list_below(place) if one.name not in DESCRIPTIONS}
     known = [suffix for suffix, kind in SUFFIXES.items() if kind in READABLE]
     unknown = next((one for one, kind in kinds.items() if kind not in (None, *READABLE)), None)
     if unknown is not None:
@@ -65,8 +63,20 @@ def list_files(place: Path) -> list[Path]:
     return [one for one, kind in kinds.items() if kind is not None]
 
 
+def _list_below(place: Place) -> list[Place]:
+    """All files below a folder but for hidden ones, by name."""
+    if isinstance(place, RemotePath):
+        inside: dict[Place, PurePath] = {
+            one: PurePosixPath(one.key).relative_to(place.key) for one in place.list_below()
+        }
+    else:
+        inside = {one: one.relative_to(place) for one in place.rglob("*") if one.is_file()}
+    shown = [one for one, path in inside.items() if not any(part.startswith(".") for part in path.parts)]
+    return sorted(shown, key=lambda one: inside[one].parts)
+
+
 def read_rows(
-    file: Path, columns: TextColumns, start: Start = BEGIN, form: CsvForm | None = None, *, lenient: bool = False
+    file: Place, columns: TextColumns, start: Start = BEGIN, form: CsvForm | None = None, *, lenient: bool = False
 ) -> Iterator[Row | None]:
     """The rows from a place on. None: what came so far must not wait for more. form: of a CSV file; None: it is looked
     for, and the file is checked before its first row.  lenient: as of `find_csv_form`.
@@ -86,7 +96,7 @@ def read_rows(
     return _read_lines(file, start, lambda line, _: PredictionInput(line), skip_blank=False)
 
 
-def has_objects(file: Path, columns: TextColumns) -> bool:
+def has_objects(file: Place, columns: TextColumns) -> bool:
     """Whether the lines of a file of lines are JSON objects."""
     return columns.named or find_kind(file) == "jsonl"
 
@@ -96,22 +106,26 @@ def is_blank(line: bytes) -> bool:
     return not line.strip()
 
 
-def read_raw_lines(file: Path, offset: int = 0) -> Iterator[bytes | None]:
+def read_raw_lines(file: Place, offset: int = 0) -> Iterator[bytes | None]:
     """Lines with their ends; None between those of standard input that must not wait for others."""
-    with ExitStack() as stack:
-        if str(file) == "-":
-            yield from lines_as_they_come(sys.stdin.buffer, AT_ONCE)
-            return
-        try:
-            stream = stack.enter_context(open(file, "rb"))
+    if str(file) == "-":
+        yield from lines_as_they_come(sys.stdin.buffer, AT_ONCE)
+        return
+    try:
+        with file.open("rb") as stream:
             stream.seek(offset)
-        except OSError as error:
-            raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
-        yield from iter(lambda: stream.readline(text_files.LINE_LIMIT + 1), b"")
+            yield from iter(lambda: stream.readline(text_files.LINE_LIMIT + 1), b"")
+    except OSError as error:
+        raise make_unreadable_error(file, error) from error
+
+
+def make_unreadable_error(file: Place, error: OSError) -> UserError:
+    """What is said of a file that the disk, or the store, does not give."""
+    return UserError("cannot read the file", where=str(file), why=error.strerror or str(error))
 
 
 def _read_lines(
-    file: Path, start: Start, build: Callable[[str, str], PredictionInput], *, skip_blank: bool
+    file: Place, start: Start, build: Callable[[str, str], PredictionInput], *, skip_blank: bool
 ) -> Iterator[Row | None]:
     """What is built of each line without its end, and of where it stands. A line may have 64 MB: it is not kept beside
     its text."""
@@ -155,12 +169,12 @@ def _parse(line: str, where: str, columns: TextColumns) -> PredictionInput:
     return columns.build(row, where)
 
 
-def _read_csv(file: Path, columns: TextColumns, form: CsvForm | None, lenient: bool) -> Iterator[Row]:
+def _read_csv(file: Place, columns: TextColumns, form: CsvForm | None, lenient: bool) -> Iterator[Row]:
     try:
         if not file.stat().st_size:
             return
     except OSError as error:
-        raise UserError("cannot read the file", where=str(file), why=error.strerror) from error
+        raise make_unreadable_error(file, error) from error
     look(file)
     form = form or text_files.find_csv_form(file, [], lenient=lenient)
     for number, row in text_files.csv_rows(file, form):

@@ -80,11 +80,11 @@ class ShardReader:
 
     def _begin(self, piece: Piece) -> Iterator[Row | None]:
         file = self._plan.files[piece.file]
-        if find_kind(Path(file.path)) != "csv":
-            return read_rows(Path(file.path), self._columns, piece.start, file.form)
+        if find_kind(file.place) != "csv":
+            return read_rows(file.place, self._columns, piece.start, file.form)
         place, row, rows = self._open or (-1, 0, iter(()))
         if place != piece.file or row > piece.start.row:
-            row, rows = 0, read_rows(Path(file.path), self._columns, form=file.form)
+            row, rows = 0, read_rows(file.place, self._columns, form=file.form)
         self._open = (piece.file, piece.start.row + piece.rows, rows)
         return islice(rows, piece.start.row - row, None)
 

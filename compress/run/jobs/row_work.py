@@ -90,7 +90,7 @@ class RowWork:
 
     def list_paths(self, jobs: Iterable[RowJob]) -> list[str]:
         """The model and the files."""
-        return [str(self.request.folder), *(file.path for file in self.plan.files)]
+        return [str(self.request.folder), *(file.path for file in self.plan.files if isinstance(file.place, Path))]
 
 
 def unpack_rows(packed: Mapping[str, Any]) -> tuple[RowJob, RowWork]:
