@@ -112,6 +112,8 @@ def test_rows_of_two_texts(tmp_path: Path) -> None:
         ('{"contxt": "x", "question": "q"}', ":1: the row has no context; did you mean 'contxt'?"),
         ('{"question": " ", "context": "x"}', ":1: the question is empty or not text"),
         ('{"question": 3, "context": "x"}', ":1: the question is empty or not text"),
+        ('{"question": "q", "context": "\\ud83d"}', ":1: the context contains half a surrogate pair"),
+        ('{"question": "q", "context": "x", "id": "\\ud83d"}', ":1: the id contains half a surrogate pair"),
     ],
 )
 def test_rows_that_cannot_be_read_are_named(tmp_path: Path, line: str, message: str) -> None:

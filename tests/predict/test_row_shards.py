@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -114,6 +115,8 @@ def test_bad_cells_of_parquet_are_rows_of_their_own(tmp_path: Path) -> None:
     bad = [row.as_json() for row in rows if isinstance(row, BadRow)]
     assert [one["row"] for one in bad] == [2, 3, 4]
     assert {one["reason"] for one in bad} == {"the text is empty or not text"}
+    pq.write_table(pa.table({"text": ["x"], "id": [date(2026, 1, 2)]}), path)
+    assert list(read_rows(path, EMBEDDED)) == [PredictionInput("x", None, {"id": "2026-01-02"})]
     pq.write_table(pa.table({"words": ["x"]}), path)
     (only,) = read_rows(path, EMBEDDED)
     assert isinstance(only, BadRow)

@@ -70,10 +70,6 @@ class RemotePath:
         """Whether a file or folder is there. Raises UserError where the store does not answer."""
         return self._info.type.name != "NotFound"
 
-    def is_file(self) -> bool:
-        """Whether it is a file. Raises as `exists`."""
-        return self._info.is_file
-
     def is_dir(self) -> bool:
         """Whether files are below it. Raises as `exists`."""
         return self._info.type.name == "Directory"

@@ -78,7 +78,7 @@ class TextColumns:
         text = _find_text(row, self.first, where, needed=True)
         assert text is not None
         pair = _find_text(row, self.second, where, needed=self.needs_second) if self.second else None
-        return PredictionInput(text, pair, {"id": row["id"]} if "id" in row else {})
+        return PredictionInput(text, pair, {"id": _copy_id(row["id"], where)} if "id" in row else {})
 
 
 EMBEDDED = TextColumns(TEXT)
@@ -107,4 +107,20 @@ def _find_text(row: Mapping[str, Any], names: Sequence[str], where: str, *, need
         raise UserError(f"the row has no {names[0]}", where=where, do=did_you_mean(names[0], row))
     if not isinstance(row[key], str) or not row[key].strip():
         raise UserError(f"the {names[0]} is empty or not text", where=where)
+    _require_whole(row[key], names[0], where)
     return row[key]
+
+
+def _copy_id(value: Any, where: str) -> Any:
+    """As an answer repeats it: JSON, so that a date of a parquet file is text."""
+    if isinstance(value, str):
+        _require_whole(value, "id", where)
+    return value if value is None or isinstance(value, str | int | float | list | dict) else str(value)
+
+
+def _require_whole(text: str, name: str, where: str) -> None:
+    """Raise UserError for half a character, which JSON can hold and no file of UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"the {name} contains half a surrogate pair", where=where) from error
