@@ -3,8 +3,8 @@
     python benchmarks/web.py FOLDER --data "$COMPRESS_DATA/banking77" --rows 100
 
 `npm install` must have run in FOLDER. node runs model.js (onnxruntime-web, WebAssembly, one thread), Python runs
-model.py (onnxruntime, one thread), on the same file. Then a fresh process imports model.py and answers one text: its
-processor time and largest memory, beside those of `compress.load(MODEL).predict` where --model names the source.
+model.py (onnxruntime, one thread), on the same file. Then a fresh process imports model.py, another one also answers a
+text: processor time and largest memory, beside those of `compress.load(MODEL).predict` where --model names the source.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ spent = time.process_time() - start
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(spent, int(peak) * 1024 / 1e6)
 """
+IMPORT = "import compress.predict.web.model, onnxruntime"
 SMALL = "from compress.predict.web.model import load_model; load_model({!r}, threads=1).answer({!r})"
 WHOLE = "import compress; compress.load({!r}, runtime='onnxruntime', device='cpu').predict([{!r}])"
 
@@ -51,6 +52,7 @@ def main() -> None:
     apart = np.concatenate([np.abs(numbers(a) - numbers(b)) for a, b in zip(known, found, strict=True)])
     print(f"{len(rows)} rows: same tokens {ids}, same answer {same}")
     print(f"difference: largest {apart.max():.1e}, median {np.median(apart):.1e}")
+    cost("import of model.py and onnxruntime", IMPORT)
     cost("model.py", SMALL.format(str(args.folder), rows[0][0]))
     if args.model:
         cost("compress.load", WHOLE.format(args.model, rows[0][0]))

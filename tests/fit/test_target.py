@@ -25,8 +25,9 @@ from compress.fit.cost.samples import Sample, choose_samples, repeat_weights
 from compress.fit.cost.serving import FLOAT, Serving
 from compress.fit.make.evaluator import Prediction, Timing
 from compress.fit.plan.planner import Layer, Options, Planner, Problem
+from compress.fit.target import kit_program, target_costs
 from compress.fit.target.kit import build_kit, default_lengths
-from compress.fit.target.kit_program import choose_lengths, parse_lengths
+from compress.fit.target.kit_program import choose_lengths, main, parse_lengths
 from compress.fit.target.target_file import Target, read_target
 
 CONFIG = EncoderConfig(vocabulary=50, hidden=32, layers=(LayerShape(2, 16, 24),) * 2, max_positions=20)
@@ -248,12 +249,15 @@ def test_lengths() -> None:
 # --- the kit -----------------------------------------------------------------------------------------------------
 
 
+SMALL = EncoderConfig(vocabulary=50, hidden=8, layers=(LayerShape(1, 8, 2),) * 2, max_positions=20)
+
+
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     path = tmp_path_factory.mktemp("kit") / "kit.pyz"
-    loaded: Any = SimpleNamespace(config=CONFIG, heads=HEADS)
+    loaded: Any = SimpleNamespace(config=SMALL, heads=HEADS)
     path.write_bytes(build_kit(loaded, [8]))
     return path
 
@@ -264,23 +268,46 @@ def test_a_kit_needs_numpy_and_a_runtime_alone(kit: Path) -> None:
     assert done.stdout == "wrote here.json\n"
     assert "onnxruntime, 1 thread: timing" in done.stderr
     target: Target = read_target(kit.with_name("here.json"))
-    target.require_shape(CONFIG, HEADS)
+    target.require_shape(SMALL, HEADS)
     assert list(target.content.runtimes["onnxruntime"].lengths) == [4]
     assert target.content.device.threads == "1"
-    assert target.blocks(SERVING, CONFIG, HEADS, 4).ms >= 0
-    again = run_kit(kit, "--output", "here.json")
-    assert (again.returncode, again.stderr) == (3, "here.json: exists already; name another file\n")
+    assert target.blocks(SERVING, SMALL, HEADS, 4).ms >= 0
+    assert sorted(path.name for path in kit.parent.iterdir()) == ["here.json", "kit.pyz"], "nothing half-written"
 
 
-def test_what_a_kit_is_asked_in_error(kit: Path) -> None:
-    for args, code, said in (
-        (("--lengths", "8,x"), 2, "--lengths 8,x: not a list of lengths; give numbers of tokens, such as 8,16,32\n"),
-        (("--lengths", "64"), 2, "--lengths 64: the model has 20 positions; give at most 20\n"),
-        (("--threads", "0"), 2, "--threads 0: give a number above 0\n"),
-    ):  # fmt: skip
-        done = run_kit(kit, *args, "--output", "none.json")
-        assert (done.returncode, done.stderr) == (code, said)
-    assert not kit.with_name("none.json").exists()
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["--lengths", "8,x"], 2, "--lengths 8,x: not a list of lengths; give numbers of tokens, such as 8,16,32"),
+        (["--lengths", "64"], 2, "--lengths 64: the model has 20 positions; give at most 20"),
+        (["--threads", "0"], 2, "--threads 0: give a number above 0"),
+        (["--output", "kit.pyz"], 3, "kit.pyz: exists already; name another file"),
+    ],
+)
+def test_what_a_kit_is_asked_in_error(
+    args: list[str], code: int, message: str, kit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(kit.parent)
+    assert main(kit, args) == code
+    assert capsys.readouterr() == ("", f"{message}\n")
+    assert not kit.with_name("target.json").exists()
+
+
+def test_a_runtime_that_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kit_program.util, "find_spec", lambda name: None)
+    for asked, name in ((None, "onnxruntime"), ("openvino", "openvino")):
+        with pytest.raises(UserError, match=f"--runtime: {name} is not installed; pip install {name}") as error:
+            kit_program.find_runtimes(asked)
+        assert error.value.code == ExitCode.ENVIRONMENT
+    values = content()
+    values["runtimes"]["openvino"] = values["runtimes"].pop("onnxruntime")
+    target = read_target(written(tmp_path / "target.json", values))
+    monkeypatch.setattr(target_costs, "versions", lambda: {"openvino": None, "onnxruntime": "1"})
+    console: Any = SimpleNamespace(note=lambda _: None)
+    with pytest.raises(UserError, match="openvino is not installed"):
+        target_costs.choose_runtimes(target, None, console)
+    with pytest.raises(UserError, match=r"target\.json: runtimes has no 'onnxruntime'"):
+        target_costs.choose_runtimes(target, "onnxruntime", console)
 
 
 def test_the_weights_of_a_kit_take_little_space() -> None:

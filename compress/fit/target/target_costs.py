@@ -43,7 +43,7 @@ def read_costs(case: Case, target: Target) -> Costs:
     if target.content.batch != case.wanted.batch:
         do = f"add --batch {target.content.batch}, or measure the target with --batch {case.wanted.batch}"
         raise UserError(f"batch is {target.content.batch}, the fit's is {case.wanted.batch}", where=where, do=do)
-    runtimes = _choose_runtimes(target, case.options.runtime, case.console)
+    runtimes = choose_runtimes(target, case.options.runtime, case.console)
     able = [_weigh(target, Serving(name, **case.shape), loaded) for name in runtimes]
     best = min(able, key=lambda one: one.whole)
     config, serving = loaded.config, best.serving
@@ -70,8 +70,8 @@ def predict_plan(costs: Costs, plan: Plan) -> Timing:
     return replace(costs.timing, p50=ms, p95=ms, minimum=ms)
 
 
-def _choose_runtimes(target: Target, asked: str | None, console: Console) -> Sequence[Runtime]:
-    """Those of the target that are installed here, or the one that is asked for."""
+def choose_runtimes(target: Target, asked: str | None, console: Console) -> Sequence[Runtime]:
+    """Those of the target that are installed here, or the one that is asked for. Raises UserError without any."""
     there: Sequence[Runtime] = list(target.content.runtimes)
     if asked not in (None, "auto"):
         if asked not in there:
