@@ -33,8 +33,8 @@ class Megabytes(click.ParamType):
 @click.option(
     "--max-ms",
     type=Milliseconds(),
-    help="Maximum latency on this device, in milliseconds: the mean over texts of the data, tokenization included "
-    "(with --length: the median of a batch).",
+    help="Maximum latency on this device (or --target), in milliseconds: the mean over texts of the data, tokenization "
+    "included (with --length: the median of a batch).",
 )
 @click.option(
     "--max-drop",

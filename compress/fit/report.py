@@ -47,7 +47,7 @@ def figures(metric: str, j: Evaluation) -> dict[str, float]:
         "validation/kl": j.apart,
         "size/disk_mb": j.mb,
         **j.timing.speeds(),
-        "fit/speedup": j.timing.speedup,
+        **({"fit/speedup": j.timing.speedup} if j.timing.predicted is None else {}),
         "fit/planned_ms": j.plan.ms,
         "fit/planned_mb": j.plan.mb,
         "fit/planned_loss": j.plan.loss,

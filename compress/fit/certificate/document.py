@@ -103,7 +103,7 @@ def issue(
         "files": files(folder),
         "size_mb": mb,
         "latency": {**asdict(timing), "ms": timing.certain, **_describe_shape(folder, serving)},
-        "speedup": timing.speedup,
+        "speedup": timing.speedup if timing.predicted is None else None,
         "quality": {"metric": metric, **value, "labels": "given" if labelled else "the parent's answers"},
         "difference": {**difference, "p_value": told.get("vs_teacher/p_value")},
         "agreement_pct": agreement,

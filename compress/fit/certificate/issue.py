@@ -21,6 +21,9 @@ from compress.run.publish import log_measured
 from compress.stages.shared.labelled_data import settings_for
 from compress.storage import atomic
 
+METRICS = {"fit/speedup": "speedup", "fit/size_mb": "size_mb"}
+"""MLflow name → key of the certificate."""
+
 
 def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model: Path) -> dict[str, Any]:
     """Measure the exported file on held-out rows; the certificate goes into its folder, the card and MLflow."""
@@ -49,7 +52,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
     atomic.write_json(path / certificate.CERTIFICATE, found)
     log.artifact(path / certificate.CERTIFICATE)
     log.tags({"compress.certificate": found["status"]})
-    log.metrics({"fit/speedup": found["speedup"], "fit/size_mb": found["size_mb"]})
+    log.metrics({key: found[name] for key, name in METRICS.items() if found[name] is not None})
     return found
 
 
