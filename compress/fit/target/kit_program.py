@@ -196,6 +196,21 @@ def _parse(kit: Mapping[str, Any], name: str, args: Sequence[str] | None) -> arg
     return parser.parse_args(args)
 
 
+def _choose(kit: Mapping[str, Any], given: argparse.Namespace) -> tuple[list[Way], list[int]]:
+    """How blocks are timed, and at which lengths. Raises UserError for what cannot be timed."""
+    for flag in ("threads", "batch"):
+        if getattr(given, flag) is not None and getattr(given, flag) < 1:
+            raise UserError("give a number above 0", where=f"--{flag} {getattr(given, flag)}")
+    try:
+        lengths = None if given.lengths is None else parse_lengths(given.lengths)
+    except ValueError:
+        do = "give numbers of tokens, such as 8,16,32"
+        raise UserError("not a list of lengths", where=f"--lengths {given.lengths}", do=do) from None
+    threads = given.threads or read_cpus().usable
+    ways = [Way(name, threads, given.batch) for name in find_runtimes(given.runtime)]
+    return ways, choose_lengths(lengths, kit)
+
+
 def _run(archive: Path, args: Sequence[str] | None) -> Path:
     with ZipFile(archive) as files:
         kit = json.loads(files.read(DESCRIPTION))
@@ -207,17 +222,8 @@ def _run(archive: Path, args: Sequence[str] | None) -> Path:
             find_runtimes(kit["runtime"])
             found = time_model(kit, files.read(kit["file"]), Way(kit["runtime"], kit["threads"]), say)
         else:
-            for flag in ("threads", "batch"):
-                if getattr(given, flag) is not None and getattr(given, flag) < 1:
-                    raise UserError("give a number above 0", where=f"--{flag} {getattr(given, flag)}")
-            try:
-                lengths = None if given.lengths is None else parse_lengths(given.lengths)
-            except ValueError:
-                do = "give numbers of tokens, such as 8,16,32"
-                raise UserError("not a list of lengths", where=f"--lengths {given.lengths}", do=do) from None
-            threads = given.threads or read_cpus().usable
-            ways = [Way(name, threads, given.batch) for name in find_runtimes(given.runtime)]
-            found = time_blocks(kit, files.read, ways, choose_lengths(lengths, kit), say)
+            ways, lengths = _choose(kit, given)
+            found = time_blocks(kit, files.read, ways, lengths, say)
     part = given.output.with_name(f"{given.output.name}.part")
     part.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     os.replace(part, given.output)
