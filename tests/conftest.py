@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import json
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ import hypothesis
 import pytest
 from haste import never_wait_for_the_disk, time_few_calls
 from small_sets import shrink
+from wordpiece import SPECIALS, make_wordpiece_files
 
 from compress.storage import signals
 from compress.tracking import names
@@ -86,7 +86,6 @@ WORDS = [
     "plot",
     "actor",
 ]
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -150,31 +149,7 @@ def toy_vocabulary() -> list[str]:
 @pytest.fixture(scope="session")
 def toy_tokenizer_files(toy_vocabulary: list[str]) -> dict[str, bytes]:
     """A WordPiece tokenizer as a model folder holds it."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-
-    ids = {token: i for i, token in enumerate(toy_vocabulary)}
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)  # pyright: ignore[reportAttributeAccessIssue]
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # pyright: ignore[reportAttributeAccessIssue]
-    tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
-    )
-    tokenizer.decoder = decoders.WordPiece()  # pyright: ignore[reportAttributeAccessIssue]
-    tokenizer.add_special_tokens(SPECIALS)
-    names = zip(("pad", "unk", "cls", "sep", "mask"), SPECIALS, strict=True)
-    config = {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": True,
-        "model_max_length": 32,
-        **{f"{name}_token": token for name, token in names},
-    }
-    return {
-        "tokenizer.json": tokenizer.to_str().encode(),
-        "tokenizer_config.json": json.dumps(config).encode(),
-        "vocab.txt": ("\n".join(toy_vocabulary) + "\n").encode(),
-    }
+    return make_wordpiece_files(toy_vocabulary)
 
 
 @pytest.fixture

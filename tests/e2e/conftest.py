@@ -13,6 +13,7 @@ import pytest
 import torch
 from e2e_toy import Cli, Done, River, Server
 from haste import do_not_wait_for_quiet
+from wordpiece import make_wordpiece_files
 
 from compress.cli.main import main
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
@@ -121,6 +122,18 @@ def _enter(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     toy.copy_folder(source, folder)
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def toy_vocabulary(toy_vocabulary: list[str]) -> list[str]:
+    """With all words of the toy data: letter by letter, its texts would be of sixteen lengths, and attention computes
+    each length of a batch by itself."""
+    return list(dict.fromkeys([*toy_vocabulary, *toy.list_words()]))
+
+
+@pytest.fixture(scope="session")
+def toy_tokenizer_files(toy_vocabulary: list[str]) -> dict[str, bytes]:
+    return make_wordpiece_files(toy_vocabulary)
 
 
 @pytest.fixture(scope="session")

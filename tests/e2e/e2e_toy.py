@@ -77,6 +77,11 @@ def opinions() -> dict[str, list[dict[str, str]]]:
     return splits
 
 
+def list_words() -> list[str]:
+    """The words of all texts."""
+    return sorted({word for rows in opinions().values() for row in rows for word in row["text"].split()})
+
+
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
