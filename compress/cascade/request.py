@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +42,7 @@ class CascadeRequest:
     def check(self) -> None:
         """Raise UserError for models that do not make a cascade, and for data without rows of their own to choose on
         and to measure."""
-        if not (math.isfinite(self.max_drop) and 0 <= self.max_drop <= 100):
+        if not 0 <= self.max_drop <= 100:  # nor NaN
             raise UserError(
                 f"{self.max_drop:g} points is not possible", where="--max-drop", do="give 0 to 100, such as 0.5"
             )
