@@ -41,7 +41,11 @@ def plan(monkeypatch: pytest.MonkeyPatch, *stages: Any, unlabelled: int = 0, **d
     selection = SimpleNamespace(
         indices=range(len(stages)), stage=lambda i: stages[i], recipe=SimpleNamespace(data=known)
     )
-    run = SimpleNamespace(selection=selection, sources=SimpleNamespace(open=lambda: None, table=table(splits)))
+    context = SimpleNamespace(recipe=SimpleNamespace(data=SimpleNamespace(allow_overlap=True)))
+    run = SimpleNamespace(
+        selection=selection, sources=SimpleNamespace(open=lambda: None, table=table(splits)),
+        contexts=SimpleNamespace(get_start=lambda: None, of=lambda *_: context),
+    )  # fmt: skip
     monkeypatch.setattr(module, "Run", lambda *_: run)
     monkeypatch.setattr(module.dataclasses, "replace", lambda _, splits: table(splits))
     monkeypatch.setattr(module, "_augment", lambda run, place, spec, part: part.split("train"))
