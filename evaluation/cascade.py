@@ -43,10 +43,53 @@ class ScoredModels:
     tokenizing: NDArray[np.float64]
     tokenizers: Sequence[object]
 
+    def costs(self, chain: tuple[int, ...]) -> list[float]:
+        """Milliseconds that each model of a cascade adds for a row that reaches it."""
+        return [self.cost(model, chain[0]) for model in chain]
+
     def cost(self, model: int, first: int) -> float:
         """Milliseconds of a row that reaches a model in a cascade that begins with `first`."""
         again = model == first or self.tokenizers[model] != self.tokenizers[first]
         return float(self.answering[model] + again * self.tokenizing[model])
+
+    def list_singles(self) -> list[tuple[int, ...]]:
+        """Each model alone."""
+        return [(place,) for place in range(len(self.answering))]
+
+    def list_cascades(self) -> Iterator[tuple[int, ...]]:
+        """Two to LONGEST models, each slower than the one before it."""
+        order = np.argsort(self.answering + self.tokenizing, kind="stable").tolist()
+        for length in range(2, LONGEST + 1):
+            yield from itertools.combinations(order, length)
+
+
+@dataclass(frozen=True)
+class ScoredExits(ScoredModels):
+    """Exits of one model in the order of their layers, and last the model itself without exits.
+
+    answering: milliseconds of a row that the exit answers, all layers before it included.  overhead: of an exit that
+    does not answer.
+    """
+
+    overhead: float = 0.0
+
+    def costs(self, chain: tuple[int, ...]) -> list[float]:
+        """Layers are computed once, whoever answers behind them."""
+        found, done = [float(self.answering[chain[0]] + self.tokenizing[chain[0]])], self.answering[chain[0]]
+        for exit in chain[1:]:
+            found.append(max(0.0, float(self.answering[exit] - done)) + self.overhead)
+            done = self.answering[exit]
+        return found
+
+    def list_singles(self) -> list[tuple[int, ...]]:
+        """The model itself."""
+        return [(len(self.answering) - 1,)]
+
+    def list_cascades(self) -> Iterator[tuple[int, ...]]:
+        """One exit or two, and the model itself."""
+        last = len(self.answering) - 1
+        for length in range(1, LONGEST):
+            yield from ((*exits, last) for exits in itertools.combinations(range(last), length))
 
 
 @dataclass(frozen=True)
@@ -73,19 +116,12 @@ def choose_cascade(
     just within by chance would often be beyond on other rows.  accepted: models that alone count as within, as the
     reference does.  A cascade is only the second where it takes at most PAYS of the time of the first.
     """
-    single = _find_fastest([(place,) for place in range(len(models.answering))], models, reference, max_loss, accepted)
+    single = _find_fastest(models.list_singles(), models, reference, max_loss, accepted)
     assert single is not None, "the reference is within"
-    cascade = _find_fastest(_list_cascades(models), models, reference, max_loss, ())
+    cascade = _find_fastest(models.list_cascades(), models, reference, max_loss, ())
     if cascade is None or cascade.ms > PAYS * single.ms:
         return single, single
     return single, cascade
-
-
-def _list_cascades(models: ScoredModels) -> Iterator[tuple[int, ...]]:
-    """Two to LONGEST models, each slower than the one before it."""
-    order = np.argsort(models.answering + models.tokenizing, kind="stable").tolist()
-    for length in range(2, LONGEST + 1):
-        yield from itertools.combinations(order, length)
 
 
 def _find_fastest(
@@ -116,7 +152,7 @@ class _Trial:
         sure = [models.confidence[m] > levels[:, None] for m, levels in zip(chain, self.levels, strict=False)]
         lost = [models.right[reference].astype(np.float64) - models.right[m] for m in chain]
         rows = models.right.shape[1]
-        costs = [models.cost(m, chain[0]) for m in chain]
+        costs = models.costs(chain)
         self.shares = _mix(sure, list(np.eye(len(chain))[:, :, None] * np.ones(rows))) / rows
         self.loss = _mix(sure, [x[None] for x in lost])[0] / rows
         # One row more is counted as answered differently: among few rows, none may be so by chance.
@@ -131,6 +167,13 @@ class _Trial:
         shares = [float(share[tuple(place)]) for share in self.shares]
         ms, loss, bound = (float(x[tuple(place)]) for x in (self.ms, 100 * self.loss, self.bound))
         return CascadeChoice(self.chain, tuple(thresholds), ms, tuple(shares), loss, bound)
+
+
+def separate(threshold: float, confidence: NDArray[np.float64]) -> float:
+    """A threshold that divides the same rows with room on both sides: half-way to the next larger confidence, so that
+    rounding in another runtime moves no row across it."""
+    above = confidence[confidence > threshold]
+    return (threshold + (float(above.min()) if len(above) else 1.0)) / 2
 
 
 def _list_levels(confidence: NDArray[np.float64]) -> NDArray[np.float64]:

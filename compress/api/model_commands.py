@@ -73,23 +73,28 @@ def calibrate(
 
 
 def cascade(
-    models: Sequence[ModelLike],
+    models: ModelLike | Sequence[ModelLike],
     data: Data,
     *,
     output: Folder,
     max_drop: float = 0.5,
+    exit_layers: str | Sequence[int] | None = None,
     quiet: bool = False,
     **options: Any,
 ) -> WrittenModel:
     """Join models into one that answers easy texts with a small model, the others with larger ones: `compress cascade`.
 
-    models: two or more, in any order.  data: its validation rows choose the thresholds, its test rows measure the
-    result.  output: a new folder.  max_drop: points of accuracy lost against the largest model. The certificate is in
-    `to_dict()["certificate"]`, None where a single model is as fast and was copied. Raises UserError where the loss on
-    the test rows is above `max_drop`; the error's `result` is then what this function returns otherwise.
+    models: two or more, in any order; with `exit_layers` one, to which early exits are added.  exit_layers: layers
+    after which it may answer, such as `[2, 4]`, or "auto".  data: its validation rows choose the thresholds, its test
+    rows measure the result.  output: a new folder.  max_drop: points of accuracy lost against the largest model. The
+    certificate is in `to_dict()["certificate"]`, None where a single model is as fast and was copied. Raises UserError
+    where the loss on the test rows is above `max_drop`; the error's `result` is then what this function returns
+    otherwise.
     """
     told = {**options, "data": data_name(data), "max_drop": max_drop, "output": fspath(output)}
-    return call_for(WrittenModel, "cascade", told, *map(model_name, models), quiet=quiet)
+    if exit_layers is not None:
+        told["exit_layers"] = exit_layers if isinstance(exit_layers, str) else ",".join(map(str, exit_layers))
+    return call_for(WrittenModel, "cascade", told, *map(model_name, _list_models(models)), quiet=quiet)
 
 
 def convert(model: Folder, *, output: Folder, quiet: bool = False, **options: Any) -> WrittenModel:
@@ -144,10 +149,15 @@ def promote(
     name: of the registered model; None: the data that the model was trained on.  options: gates such as
     `max_drop=1.0, max_mb=20, max_ms=5`. Raises UserError where no model passes the gates.
     """
-    several: list[Any] = list(models) if isinstance(models, list | tuple) and not is_pair(models) else [models]
+    several = _list_models(models)
     if not several:
         raise UserError("no model is given", where="compress.promote: models", do=f"give {FORMS}, or a list of these")
     told = {**options, "as": alias, "name": name, "split": split}
     told |= {"data": None if data is None else data_name(data, split)}
     told |= {"against": None if against is None else model_name(against)}
     return call_for(Result, "promote", told, *map(model_name, several), quiet=quiet)
+
+
+def _list_models(models: ModelLike | Sequence[ModelLike]) -> list[Any]:
+    """One model, or several, as a list."""
+    return list(models) if isinstance(models, list | tuple) and not is_pair(models) else [models]

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from compress.cascade.request import CascadeRequest
-from compress.data.tables.table import Rows
 from compress.modelfolder import folder as modelfolder
 from compress.predict.cascade import choose_stage_runtime
 from compress.predict.predictor import Predictor
-from compress.predict.real_texts import TextCalls, TextLatency, sample_texts
+from compress.predict.real_texts import TextCalls, TextLatency, TextSample, sample_texts
 from evaluation.cascade import ScoredModels, compute_confidence
 from evaluation.cost.latency import measure_interleaved
 from evaluation.quality.calibration import NoTemperatureError, fit_validated_temperature
@@ -40,7 +39,7 @@ class Candidate:
 def measure_candidates(request: CascadeRequest) -> list[Candidate]:
     """All models, the fastest first."""
     console, rows = request.console, request.table.split(SPLIT)
-    predictors = {name: _open(request, folder) for name, folder in request.models.items()}
+    predictors = {name: open_model(request, folder) for name, folder in request.models.items()}
     for predictor in predictors.values():
         predictor.answer_in_order_of(request.table.label_names)
     logits = {}
@@ -48,10 +47,10 @@ def measure_candidates(request: CascadeRequest) -> list[Candidate]:
         examples = predictor.encode_rows(rows, max_length=request.max_length)
         with console.slow_progress(f"scoring {name} on {SPLIT} rows", len(examples), "rows") as progress:
             logits[name] = predictor.logits(examples, told=progress.update)
-    latencies = _measure_latencies(request, list(predictors.values()), rows)
+    latencies = _measure_latencies(request, list(predictors.values()))
     gold, found = np.asarray(rows.labels), []
     for (name, predictor), latency in zip(predictors.items(), latencies, strict=True):
-        temperature = _fit_temperature(logits[name], gold)
+        temperature = fit_temperature(logits[name], gold)
         parameters = modelfolder.inspect(predictor.folder).parameters
         sure, right = compute_confidence(logits[name] / temperature), logits[name].argmax(-1) == gold
         found.append(Candidate(name, predictor.folder, parameters, predictor, temperature, sure, right, latency))
@@ -74,18 +73,25 @@ def gather_scores(candidates: Sequence[Candidate]) -> ScoredModels:
     )
 
 
-def _open(request: CascadeRequest, folder: Path) -> Predictor:
+def open_model(request: CascadeRequest, folder: Path) -> Predictor:
+    """A model in the runtime that the request names, else in its own."""
     runtime = request.runtime or choose_stage_runtime(folder, request.device)
     return Predictor(
         folder, device=request.device, task=request.table.task, settings=dict(request.settings), runtime=runtime
     )
 
 
-def _measure_latencies(request: CascadeRequest, predictors: Sequence[Predictor], rows: Rows) -> list[TextLatency]:
+def sample_validation_texts(request: CascadeRequest) -> TextSample:
+    """Texts that what is chosen from is timed on."""
     table = request.table
-    texts = sample_texts(
-        rows, data=f"{table.display_name}/{SPLIT}", digest=table.measured_fingerprint, max_length=request.max_length
-    )
+    return sample_texts(
+        table.split(SPLIT), data=f"{table.display_name}/{SPLIT}", digest=table.measured_fingerprint,
+        max_length=request.max_length,
+    )  # fmt: skip
+
+
+def _measure_latencies(request: CascadeRequest, predictors: Sequence[Predictor]) -> list[TextLatency]:
+    texts = sample_validation_texts(request)
     with request.console.slow_progress("timing the models", None, "rounds") as progress:
         found = measure_interleaved(
             [TextCalls.of(texts, p).parts(p) for p in predictors],
@@ -94,7 +100,7 @@ def _measure_latencies(request: CascadeRequest, predictors: Sequence[Predictor],
     return [TextLatency.of(latency) for latency in found]
 
 
-def _fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
+def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
     """1 where no temperature improves the probabilities of rows that it was not fitted on: no answer depends on it."""
     try:
         return fit_validated_temperature(logits, gold).temperature

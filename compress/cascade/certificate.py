@@ -1,4 +1,5 @@
-"""What a cascade was measured to be, on test rows that nothing was chosen on: certificate.json in its folder."""
+"""What a cascade, or a model with early exits, was measured to be, on test rows that nothing was chosen on:
+certificate.json in its folder."""
 
 from __future__ import annotations
 
@@ -19,7 +20,6 @@ from compress.measure.measured_model import MeasuredModel
 from compress.measure.models import measure
 from compress.measure.subject import Subject
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.cascade import Stage
 from compress.onnx.runtimes import versions
 from compress.predict.cascade import CascadePredictor
 from compress.predict.real_texts import choose_calls, sample_texts
@@ -27,7 +27,7 @@ from compress.report.certified import format_ends, read_ends
 from evaluation.cascade import CascadeChoice
 from evaluation.cost.device import describe
 
-FORMAT = "cascade-1"
+FORMAT, EXITS_FORMAT = "cascade-1", "exits-1"
 CERTIFIED, EXCEEDED = "certified", "exceeded"
 REPEATS, SECONDS = 20, 10.0
 THROUGHPUT = 64
@@ -38,7 +38,8 @@ LATENCIES = {"mean": "speed/latency_mean_ms", "p50": "speed/latency_p50_ms", "p9
 
 @dataclass(frozen=True)
 class MeasuredCascade:
-    """parent, cascade: their figures on the test rows.  answered: rows that each model of the cascade answers."""
+    """parent, cascade: their figures on the test rows.  answered: rows that each model of the cascade answers, or each
+    exit and the model itself."""
 
     parent: MeasuredModel
     cascade: MeasuredModel
@@ -46,49 +47,58 @@ class MeasuredCascade:
 
 
 def measure_cascade(request: CascadeRequest, folder: Path, name: str, parent: Candidate) -> MeasuredCascade:
-    """Quality on all test rows, row by row beside the parent; latency on a sample of their texts, in turn with it.
+    """`measure_beside` of a cascade, and who answers how many rows.
 
     name: of the cascade, for people. Raises UserError where the parent has the labels in another order than the table.
     """
-    table, console = request.table, request.console
+    table = request.table
     if list(modelfolder.inspect(parent.folder).label_names) != list(table.label_names):
         raise UserError(
             "the largest models have the same labels in different orders", where=parent.name, do="remove one of them"
         )
+    theirs, ours = measure_beside(request, Subject(name, folder, "student", runtime=request.runtime), parent)
+    how: dict[str, Any] = {"device": request.device, "task": table.task, "settings": dict(request.settings)}
+    predictor = CascadePredictor(folder, runtime=request.runtime, **how)
+    examples = predictor.encode_rows(table.split("test"), max_length=request.max_length)
+    return MeasuredCascade(theirs, ours, predictor.count_answers(examples).tolist())
+
+
+def measure_beside(request: CascadeRequest, subject: Subject, parent: Candidate) -> list[MeasuredModel]:
+    """The parent and what was made of it: quality on all test rows, row by row; latency on a sample of their texts, in
+    turn."""
+    table, console = request.table, request.console
     rows, dataset = table.split("test"), f"{table.display_name}/test"
-    subjects = [
-        Subject(parent.name, parent.folder, "teacher", runtime=parent.predictor.runtime),
-        Subject(name, folder, "student", runtime=request.runtime),
-    ]
+    subjects = [Subject(parent.name, parent.folder, "teacher", runtime=parent.predictor.runtime), subject]
     read: dict[str, Any] = {"digest": table.measured_fingerprint, "max_length": request.max_length}
-    texts = sample_texts(rows, data=dataset, **read, calls=choose_calls([folder]))
-    theirs, ours = measure(
+    texts = sample_texts(rows, data=dataset, **read, calls=choose_calls([subject.folder]))
+    return measure(
         subjects, rows, task=table.task, dataset=dataset, **read,
         cost=CostPlan(texts=texts, repeats=REPEATS, seconds=SECONDS, warmup=1, throughput_rows=THROUGHPUT),
         settings=dict(request.settings), device=request.device, say=console.note, watch=console.slow_progress,
     )  # fmt: skip
-    how: dict[str, Any] = {"device": request.device, "task": table.task, "settings": dict(request.settings)}
-    predictor = CascadePredictor(folder, runtime=request.runtime, **how)
-    examples = predictor.encode_rows(rows, max_length=request.max_length)
-    return MeasuredCascade(theirs, ours, predictor.count_answers(examples).tolist())
 
 
 def issue(
-    request: CascadeRequest, stages: Sequence[Stage], choice: CascadeChoice, parent: Candidate, found: MeasuredCascade
+    request: CascadeRequest,
+    stages: Sequence[Mapping[str, Any]],
+    choice: CascadeChoice,
+    parent: Candidate,
+    found: MeasuredCascade,
+    kind: str = FORMAT,
 ) -> dict[str, Any]:
-    """The content of the certificate."""
+    """The content of the certificate. stages: what answers in turn.  kind: FORMAT or EXITS_FORMAT."""
     ours, theirs = found.cascade.measurement, found.parent.measurement
     metric, values = found.cascade.metric, {k: x for k, x in ours.values.items() if math.isfinite(x)}
     difference = read_ends(values, f"vs_teacher/{metric}_difference")
     rows = sum(found.answered)
     drop = None if difference["value"] is None else -100 * difference["value"]
     return {
-        "format": FORMAT,
+        "format": kind,
         "status": CERTIFIED if drop is not None and drop <= request.max_drop else EXCEEDED,
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "bounds": {"max_drop": request.max_drop},
         "stages": [
-            {**stage.model_dump(mode="json"), "rows": count, "share": count / rows}
+            {**stage, "rows": count, "share": count / rows}
             for stage, count in zip(stages, found.answered, strict=True)
         ],
         "chosen_on": {
@@ -124,8 +134,13 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     lines.append(
         f"{metric} {format_ends(found['quality'], 100)} % on {format_count(found['rows'])} of {found['dataset']}"
     )
-    lines.append(f"size {found['size_mb']:.2f} MB, all models together")
+    lines.append(f"size {found['size_mb']:.2f} MB" + ("" if has_exits(found) else ", all models together"))
     return [*lines, describe_guarantee(found)]
+
+
+def has_exits(found: Mapping[str, Any]) -> bool:
+    """Whether it is of a model with early exits, not of a cascade."""
+    return found.get("format") == EXITS_FORMAT
 
 
 def describe_guarantee(found: Mapping[str, Any]) -> str:
@@ -141,9 +156,10 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
     )
     if found["status"] == EXCEEDED:
         proof = f"the bound of {bound:g} points is not met"
+    what = "exits" if has_exits(found) else "models, temperatures"
     return (
         f"against the parent {format_ends(difference, 100, '+')} points (paired 95 % interval): on texts like these at "
-        f"most {most:.2f} points are lost, {proof}. It holds because models, temperatures and thresholds were chosen "
+        f"most {most:.2f} points are lost, {proof}. It holds because {what} and thresholds were chosen "
         f"on {format_count(chosen['rows'], chosen['split'] + ' row')} before a test row was read"
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from compress.cascade import certificate
 from compress.cascade.candidates import Candidate, find_parent, gather_scores, measure_candidates
 from compress.cascade.certificate import MeasuredCascade
-from compress.cascade.request import CascadeRequest
+from compress.cascade.request import CascadeRequest, require_several
 from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import Stage
@@ -25,6 +25,7 @@ def join_models(request: CascadeRequest, output: Path) -> dict[str, Any]:
 
     Nothing is written before all is measured. Raises UserError as `CascadeRequest.check` does.
     """
+    require_several(list(request.models))
     request.check()
     console = request.console
     candidates = measure_candidates(request)
@@ -63,7 +64,9 @@ def _write(
     with atomic.new_folder(output) as temp:
         cascades.fill(temp, stages, [c.folder for c in chosen], meta)
         measured = certificate.measure_cascade(request, temp, output.name, candidates[parent])
-        found = certificate.issue(request, stages, choice, candidates[parent], measured)
+        found = certificate.issue(
+            request, [s.model_dump(mode="json") for s in stages], choice, candidates[parent], measured
+        )
         atomic.write_json(temp / CERTIFICATE, found)
         lines = [certificate.describe_stage(stage) for stage in found["stages"]]
         cascades.describe(temp, _with_figures(meta, measured, found), output.name, lines)

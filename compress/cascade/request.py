@@ -46,7 +46,6 @@ class CascadeRequest:
             raise UserError(
                 f"{self.max_drop:g} points is not possible", where="--max-drop", do="give 0 to 100, such as 0.5"
             )
-        require_several(list(self.models))
         self._check_models()
         require_own_rows(self.table)
 
@@ -72,7 +71,11 @@ def require_one_label(head: HeadConfig, where: str) -> None:
     """Raise UserError for a model that does not give each text one label of several."""
     if head_of(head) != HEAD:
         kind = for_head(head_of(head)).kind
-        raise UserError(f"cascades do not support {kind}", where=where, do="use models that give each text one label")
+        raise UserError(
+            f"cascades and early exits do not support {kind}",
+            where=where,
+            do="use models that give each text one label",
+        )
 
 
 def require_own_rows(table: Table) -> None:
@@ -91,7 +94,16 @@ def require_own_rows(table: Table) -> None:
 def require_several(models: Sequence[str]) -> None:
     """Raise UserError for one model, or none."""
     if len(models) < 2:
-        raise UserError("a cascade needs at least two models", where="MODELS", do="add a smaller or a larger one")
+        raise UserError(
+            "a cascade needs at least two models", where="MODELS",
+            do="add a smaller or a larger one, or --exit-layers auto for early exits of this one",
+        )  # fmt: skip
+
+
+def require_one(models: Sequence[str]) -> None:
+    """Raise UserError for several models, where early exits are requested."""
+    if len(models) > 1:
+        raise UserError("early exits are those of one model", where="--exit-layers", do="give one model")
 
 
 def _require_same_labels(first: tuple[str, Sequence[str]], second: tuple[str, Sequence[str]], where: str) -> None:

@@ -1,4 +1,4 @@
-"""`compress cascade`: existing model folders joined into one."""
+"""`compress cascade`: existing model folders joined into one, or early exits added to one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compress.cascade.certificate import EXCEEDED
+from compress.cascade.exits.add import make_early_model
+from compress.cascade.exits.options import ExitOptions
 from compress.cascade.join import join_models
-from compress.cascade.request import CascadeRequest, require_several
+from compress.cascade.request import CascadeRequest, require_one, require_several
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
@@ -22,14 +24,14 @@ from compress.stages.shared.labelled_data import settings_for
 from compress.storage import atomic, manifest
 
 
-def cascade(models: Sequence[str], max_drop: float, options: RunOptions) -> None:
+def cascade(models: Sequence[str], max_drop: float, options: RunOptions, exits: ExitOptions | None = None) -> None:
     """Write `options.output`: the fastest cascade of these models that loses at most `max_drop` points of accuracy
-    against the largest of them.
+    against the largest of them. exits: of one model, in place of a cascade.
 
     Raises UserError for models that do not make one, and (refused) where the loss on the test rows came out above the
     bound; the folder is there then.
     """
-    require_several(models)
+    require_several(models) if exits is None else require_one(models)
     output = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
     repository = HubRepository.requested(options)
@@ -44,7 +46,7 @@ def cascade(models: Sequence[str], max_drop: float, options: RunOptions) -> None
         dict(zip(label_models(folders), folders, strict=True)), table, recipe.data.max_length,
         settings_for(recipe, table), max_drop, console, options.device, get_requested_runtime(options),
     )  # fmt: skip
-    document = join_models(request, output)
+    document = join_models(request, output) if exits is None else make_early_model(request, exits, output)
     if not document["is_cascade"]:
         with atomic.new_folder(output) as temp:
             copy_model(Path(document["folder"]), temp, left=[manifest.NAME])
@@ -55,7 +57,8 @@ def cascade(models: Sequence[str], max_drop: float, options: RunOptions) -> None
     push_and_print(console, document, output, None if exceeded else repository)
     if found is not None and exceeded:
         raise UserError(
-            "the cascade loses more than allowed on the test rows", where=str(output),
+            f"{'the cascade loses' if exits is None else 'the early exits lose'} more than allowed on the test rows",
+            where=str(output),
             why=f"{-100 * found['difference']['value']:.2f} points, bound {max_drop:g}",
             do="give more validation rows, or a larger bound", code=ExitCode.REFUSED,
         )  # fmt: skip

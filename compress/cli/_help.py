@@ -107,7 +107,7 @@ MAIN: Mapping[str, tuple[str, ...]] = {
         "--data", "--against", "--probe", "--quantization", "--rows", "--save-embedder", "--output",
     ),
     "calibrate": ("--data", "--split", "--output"),
-    "cascade": ("--data", "--max-drop", "--output", "--runtime", "--threads", "--json"),
+    "cascade": ("--data", "--max-drop", "--exit-layers", "--output", "--runtime", "--threads", "--json"),
     "export": ("--to", "--output", "--data", "--head", "--opset", "--portable"),
     "predict": (
         "--file", "--pair", "--question", "--context", "--embeddings", "--runtime", "--threads", "--json", "--bad-rows",

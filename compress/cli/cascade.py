@@ -1,4 +1,4 @@
-"""Join models into a cascade: a small one answers what it is sure of, larger ones the rest."""
+"""Join models into a cascade, or add early exits to one: easy texts cost less."""
 
 from __future__ import annotations
 
@@ -10,7 +10,21 @@ import click
 from compress.cli.options import Command, ModelName, shared
 
 if TYPE_CHECKING:
+    from compress.cascade.exits.options import ExitOptions
     from compress.contracts import RunOptions
+
+
+def read_exit_options(layers: str | None, rows: int | None, seed: int | None) -> ExitOptions | None:
+    """None without --exit-layers. Raises UserError for options that need it."""
+    from compress.cascade.exits.options import ROWS, ExitOptions, read_layers
+    from compress.errors import UserError
+
+    if layers is None:
+        for flag, value in (("--exit-rows", rows), ("--seed", seed)):
+            if value is not None:
+                raise UserError("only applies to early exits", where=flag, do="add --exit-layers auto, or remove it")
+        return None
+    return ExitOptions(read_layers(layers), ROWS if rows is None else rows, seed or 0)
 
 
 @click.command(cls=Command)
@@ -23,13 +37,34 @@ if TYPE_CHECKING:
     metavar="POINTS",
     help="Maximum drop of accuracy against the largest model, in percentage points.",
 )
+@click.option(
+    "--exit-layers",
+    metavar="LAYERS",
+    help="Add early exits to one model instead: layers after which it may answer, such as 2,4, or auto.",
+)
+@click.option(
+    "--exit-rows",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"Early exits: training rows that they are trained on at most (default: {10_000:,}).",
+)
+@click.option("--seed", type=int, metavar="N", help="Early exits: random seed of their training (default: 0).")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
 @shared("data", "device", "runtime", "push")
-def command(options: RunOptions, models: tuple[str, ...], max_drop: float, output: Path | None) -> None:
+def command(
+    options: RunOptions,
+    models: tuple[str, ...],
+    max_drop: float,
+    exit_layers: str | None,
+    exit_rows: int | None,
+    seed: int | None,
+    output: Path | None,
+) -> None:
     """Join MODELS into one that answers easy texts with a small model and the others with larger ones.
 
     \b
       compress cascade SMALL PARENT --data DATA --max-drop 0.5 --output runs/cascade
+      compress cascade MODEL --exit-layers auto --data DATA --max-drop 0.5 --output runs/early
 
     Every text goes to the fastest model first. If the probability of its answer is above a threshold, that is the
     answer; otherwise the text goes to the next model. Temperatures and thresholds are fitted on the validation rows:
@@ -38,12 +73,18 @@ def command(options: RunOptions, models: tuple[str, ...], max_drop: float, outpu
 
     The output is one model folder: predict, evaluate, benchmark, compare, promote and export --to pyfunc work on it.
     It holds all models, so it is larger than the largest. If no cascade is faster than a single model within
-    --max-drop, the output is a copy of that model. Single-label classification only. Experimental: the certificate of
-    each cascade says what it gains. Exit code 3: the loss on the test
-    rows is above --max-drop; the folder is written in any case.
+    --max-drop, the output is a copy of that model.
+
+    With --exit-layers, one model gets linear heads after some of its layers, trained on its own answers to training
+    rows; its weights stay as they are. A text that such an exit is sure of skips the other layers. Exits and thresholds
+    are chosen and certified in the same way, and an int8 model stays one. The output holds all in one model.onnx.
+
+    Single-label classification only. Experimental: the certificate says what is gained. Exit code 3: the loss on the
+    test rows is above --max-drop; the folder is written in any case.
     """
     import dataclasses
 
     from compress.cascade.run import cascade
 
-    cascade(models, max_drop, dataclasses.replace(options, output=output))
+    exits = read_exit_options(exit_layers, exit_rows, seed)
+    cascade(models, max_drop, dataclasses.replace(options, output=output), exits)

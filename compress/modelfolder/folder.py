@@ -160,7 +160,7 @@ def refuse_exits(path: Path | str) -> UserError:
     """For a model with early exits, where a model without is needed."""
     return UserError(
         "this model has early exits, which this command does not support", where=str(path),
-        do="use the model that it was made of, and add exits last: compress cascade MODEL --exit-layers auto",
+        do="use its parent, and add exits last: compress cascade MODEL --exit-layers auto",
     )  # fmt: skip
 
 

@@ -41,7 +41,9 @@ def choose_stage_runtime(folder: Path, device: str) -> Runtime | None:
 
 def refuse_chunks(folder: Path) -> NoReturn:
     """Raise UserError for a model whose long texts are read in chunks."""
-    raise UserError("a cascade does not read long texts in chunks", where=str(folder), do="set --long-text cut")
+    raise UserError(
+        "cascades and early exits do not read long texts in chunks", where=str(folder), do="set --long-text cut"
+    )
 
 
 class CascadePredictor(Predictor):

@@ -107,15 +107,9 @@ class Predictor:
     @cached_property
     def run(self) -> Teacher:
         """The model prepared for inference, or its exported file; made on first use."""
-        if self.runtime == "torch-int8":
-            return prepare_integers(self._own)
-        if self.runtime == "torch-sparse":
-            return prepare_sparse(self._own)
-        if self.runtime in COMPILED:
-            return prepare_compiled(self._own, self.precision, PRODUCTS[self.runtime])
-        if self.runtime != "torch":
+        if self.runtime not in IN_TORCH:
             return model_file.open_session(self.folder, self.runtime, precision=self.precision)
-        return prepare(self._own, self.precision)
+        return prepare_in_torch(self._own, self.runtime, self.precision)
 
     @property
     def computed_by(self) -> str:
@@ -253,6 +247,17 @@ class Predictor:
     def files(self) -> list[Path]:
         """What it needs on the disk: folders whose weights it reads, or the exported file."""
         return [self.folder] if self.runtime in IN_TORCH else [self.folder / model_file.FILE]
+
+
+def prepare_in_torch(model: Model, runtime: Runtime, precision: Resolved) -> Teacher:
+    """The model prepared for one of the runtimes `IN_TORCH`."""
+    if runtime == "torch-int8":
+        return prepare_integers(model)
+    if runtime == "torch-sparse":
+        return prepare_sparse(model)
+    if runtime in COMPILED:
+        return prepare_compiled(model, precision, PRODUCTS[runtime])
+    return prepare(model, precision)
 
 
 def build_fixed_batch(config: EncoderConfig, rows: int, length: int) -> Batch:

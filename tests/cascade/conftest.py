@@ -109,7 +109,7 @@ def latencies(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Name of a model → its milliseconds, instead of those of a clock."""
     known = {"small": 1.0, "middle": 3.0, "parent": 10.0}
 
-    def look_up(request: Any, predictors: Any, rows: Any) -> list[TextLatency]:
+    def look_up(request: Any, predictors: Any) -> list[TextLatency]:
         found = [known[predictor.folder.name] for predictor in predictors]
         return [TextLatency(ms, ms, ms, 0.1) for ms in found]
 

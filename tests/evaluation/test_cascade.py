@@ -11,9 +11,11 @@ from evaluation.cascade import (
     LONGEST,
     PAYS,
     CascadeChoice,
+    ScoredExits,
     ScoredModels,
     choose_cascade,
     compute_confidence,
+    separate,
 )
 
 REFERENCE = 2
@@ -104,3 +106,47 @@ def test_the_single_model_where_no_cascade_pays() -> None:
     assert choice.thresholds == ()
     single, _ = choose_cascade(slow, REFERENCE, 0.0, accepted=[1])
     assert single.models == (1,)
+
+
+def draw_exits(seed: int, overhead: float = 0.1) -> ScoredExits:
+    """Two exits and the model itself: layers take 2, 3 and 5 milliseconds."""
+    drawn = draw_models(seed)
+    return ScoredExits(
+        drawn.confidence, drawn.right, np.array([2.0, 5.0, 10.0]), np.full(3, 0.2), [""] * 3, overhead
+    )  # fmt: skip
+
+
+def test_layers_that_exits_share_are_computed_once() -> None:
+    exits = draw_exits(0)
+    assert exits.list_singles() == [(2,)]
+    assert list(exits.list_cascades()) == [(0, 2), (1, 2), (0, 1, 2)], "the model itself answers last"
+    np.testing.assert_allclose(exits.costs((0, 1, 2)), [2.2, 3.1, 5.1])
+    np.testing.assert_allclose(exits.costs((1, 2)), [5.2, 5.1])
+    assert exits.costs((2,)) == [10.2]
+
+
+@settings(deadline=None, max_examples=scaled(25))
+@given(seed=st.integers(0, 10**6), bound=st.floats(1, 20))
+def test_the_expected_time_of_exits_is_that_of_the_rows(seed: int, bound: float) -> None:
+    exits = draw_exits(seed)
+    single, choice = choose_cascade(exits, REFERENCE, bound)
+    assert single.models == (2,)
+    assert choice.models[-1] == 2
+    if choice is single:
+        return
+    ms = np.cumsum(exits.costs(choice.models))[route(exits, choice)]
+    np.testing.assert_allclose(choice.ms, ms.mean())
+    assert choice.ms <= PAYS * single.ms
+    assert compute_loss(exits, choice) <= choice.bound <= bound
+
+
+def test_exits_that_cost_more_than_they_save_are_left_out() -> None:
+    single, choice = choose_cascade(draw_exits(0, overhead=20.0), REFERENCE, 3.0)
+    assert choice is single
+
+
+def test_no_row_is_near_a_threshold() -> None:
+    confidence = np.array([0.6, 0.7, 0.9])
+    assert separate(0.7, confidence) == 0.8
+    assert separate(0.9, confidence) == 0.95
+    assert ((confidence > separate(0.6, confidence)) == (confidence > 0.6)).all()

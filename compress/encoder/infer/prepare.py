@@ -43,6 +43,11 @@ class PreparedModel:
         with torch.inference_mode(), torch.autocast(device, enabled=False):
             return self.model(batch, needs)
 
+    def find_exits(self, batch: Batch) -> Tensor:
+        """(B,) int64: which early exit answers each row (`Model.answer_early`)."""
+        with torch.inference_mode(), torch.autocast(batch.input_ids.device.type, enabled=False):
+            return self.model.answer_early(batch)[1]
+
 
 def prepare(model: Model, precision: Precision = "fp32") -> PreparedModel:
     """A frozen copy of `model` on its device; the model itself is neither changed nor shared.
