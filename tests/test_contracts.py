@@ -247,10 +247,9 @@ def test_the_flags_of_a_command_mean_something_to_it() -> None:
     stages |= {"prune-layers", "prune-vocab", "prune-width", "sparsify", "fit", "make-static", "reduce-dimensions"}
     for name, command in COMMANDS.items():
         flags = {flag for p in command.params if isinstance(p, click.Option) for flag in p.opts}
-        assert ("--resume" in flags) == (name in stages), name
-        assert ("--output" in flags) == (
-            name in {*stages, "cascade", "extend", "analyze", "evaluate", "calibrate", "convert", "export"}
-        ), name
+        assert ("--resume" in flags) == (name in {*stages, "predict"}), name
+        writing = {"cascade", "extend", "analyze", "evaluate", "calibrate", "convert", "export", "predict"}
+        assert ("--output" in flags) == (name in stages | writing), name
         told = {"ui", "runs list", "runs export", "evaluate", "analyze", "compare", "promote"}
         assert ("--experiment" in flags) <= (name in stages | told), name
         if name in stages:
