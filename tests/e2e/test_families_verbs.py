@@ -54,7 +54,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "xlm-roberta": ("XLMRoberta", {**SHAPE, "type_vocab_size": 1}),
 }
 EXPORTED = ("albert", "bert", "modernbert", "roberta")
-"""Families that are also cut in width and exported: of each kind of tokenizer and of positions one."""
+"""Families that are also evaluated, cut in width and exported: of each kind of tokenizer and of positions one."""
 HOLDERS = {"distilbert": "transformer"}  # of the layers, in transformers; others: encoder
 FINETUNE = f"""
 extends: finetune
@@ -131,8 +131,9 @@ def test_from_a_foreign_checkpoint_to_a_student_of_its_family(checkpoint: Path, 
     else:
         assert student.parameters < tuned.parameters
 
-    done = compress("evaluate", "runs/small/student", "--data", "data", "--against", "runs/fine/model", "--json")
-    assert done.code == 0, done.err
+    if family in EXPORTED:  # of the others `distill` has measured both models in the same way
+        done = compress("evaluate", "runs/small/student", "--data", "data", "--against", "runs/fine/model", "--json")
+        assert done.code == 0, done.err
     texts = ["she said the film was good", "anna said the meal was not bad"]
     done = compress("predict", "runs/small/student", *texts, "--json")
     assert done.code == 0, done.err
