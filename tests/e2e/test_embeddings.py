@@ -169,10 +169,10 @@ def test_verbs_that_need_text_only(mine: Path, compress: Cli, verb: str) -> None
         assert 0 < cosine < 1
 
 
-@pytest.mark.parametrize(
-    ("verb", "flags"),
-    [("factorize", ("--keep", "0.3")), ("prune-layers", ("--keep", "2")), ("quantize", ("--mode", "qat"))],
-)
+RECOVERED = [("factorize", ("--keep", "0.3")), ("prune-layers", ("--keep", "2")), ("quantize", ("--mode", "qat"))]
+
+
+@pytest.mark.parametrize(("verb", "flags"), thorough_but(RECOVERED[1:2], RECOVERED))
 def test_recovery_training_is_of_vectors(mine: Path, compress: Cli, verb: str, flags: tuple[str, ...]) -> None:
     short = ("--epochs", "1", "--set", "stages.1.training.learning_rate=1e-3", "--output", "runs/made")
     shown = compress(verb, mine, *DATA, *flags, *short, "--print-recipe", "--json")
@@ -240,7 +240,7 @@ def test_an_exported_file_gives_vectors_and_the_states_that_are_pooled(mine: Pat
     same_vectors(Path("hf"), mine)
 
 
-@pytest.mark.parametrize("pooling", ["max", "weightedmean", "lasttoken"])
+@pytest.mark.parametrize("pooling", thorough_but(["weightedmean"], ["max", "weightedmean", "lasttoken"]))
 def test_poolings_of_sentence_transformers(mine: Path, compress: Cli, pooling: str) -> None:
     pytest.importorskip("onnxruntime")
     folder = as_sentence_transformers(mine, HIDDEN, pooling=pooling)

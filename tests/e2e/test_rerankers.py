@@ -66,8 +66,10 @@ def check_scores(folder: Path) -> list[float]:
 # --- evaluate and predict -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", ["old", "new"])
-@pytest.mark.parametrize("activation", ["sigmoid", "identity"])
+LAYOUTS = [("old", "sigmoid"), ("old", "identity"), ("new", "sigmoid"), ("new", "identity")]
+
+
+@pytest.mark.parametrize(("layout", "activation"), thorough_but([LAYOUTS[0], LAYOUTS[3]], LAYOUTS))
 def test_folders_of_sentence_transformers_are_rerankers(
     mine: Path, compress: Cli, layout: str, activation: str
 ) -> None:
