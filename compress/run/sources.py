@@ -61,9 +61,9 @@ class Sources:
         recipe = self.selection.recipe
         rows = recipe.taught_by
         if rows and not is_recipe(rows[recipe.lead].model):
-            return modelfolder.inspect(teacher_folder(rows[recipe.lead].model))
+            return _inspect_whole(teacher_folder(rows[recipe.lead].model))
         if not rows and recipe.model and self.selection.first.compresses:
-            return modelfolder.inspect(resolve_model(recipe.model))
+            return _inspect_whole(resolve_model(recipe.model))
         return None
 
     def open(self) -> None:
@@ -121,3 +121,11 @@ class Sources:
         """The model that the recipe names, which its first stage starts from; None: there is none."""
         name = self.selection.recipe.model
         return resolve_model(name) if name else None
+
+
+def _inspect_whole(folder: Path) -> FolderInfo:
+    """What a folder holds. Raises UserError for a model with early exits, which no stage reads."""
+    info = modelfolder.inspect(folder)
+    if any(head.exits for head in info.heads.values()):
+        raise modelfolder.refuse_exits(folder)
+    return info

@@ -191,6 +191,9 @@ def test_commands_that_change_a_model_reject_early_exits(
     how: dict[str, Any] = {"quiet": True, "device": "cpu"}
     rows, model = str(data), compress.load(folder, device="cpu")
     calls: list[Callable[[], object]] = [
+        lambda: compress.prune_layers(folder, rows, keep=1, **how),
+        lambda: compress.quantize(folder, rows, **how),
+        lambda: compress.distill(folder, rows, student=1, **how),
         lambda: compress.calibrate(folder, rows, output="new", **how),
         lambda: compress.cascade(folder, rows, output="new", exit_layers="auto", **how),
         lambda: compress.fit(folder, rows, max_drop=1, **how),

@@ -43,7 +43,8 @@ def test_each_row_is_answered_by_the_first_exit_that_is_sure(wiring: str) -> Non
     want = torch.where(sure[0][:, None], early[0], torch.where(sure[1][:, None], early[1], late))
     places = torch.where(sure[0], 0, torch.where(sure[1], 1, 2))
     assert set(places.tolist()) == {0, 1, 2}
-    logits, found = model.answer_early(batch)
+    rows = model.answer_early(batch)
+    logits, found = rows.logits, rows.places
     assert found.tolist() == places.tolist()
     torch.testing.assert_close(logits, want, atol=1e-5, rtol=1e-5)
     prepared = prepare(model)(batch, LOGITS).logits

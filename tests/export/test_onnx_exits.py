@@ -13,6 +13,7 @@ from compress.data.batches.examples import take_rows
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
+from compress.onnx.check import compute_reference, model_answer
 from compress.onnx.encoder import encode
 from compress.onnx.session import FileSession, OnnxSession
 
@@ -39,7 +40,8 @@ def answer(model: Model, batch: Batch, kind: type[FileSession] = OnnxSession, **
 def test_sure_and_unsure_rows_of_one_batch(wiring: str, runtime: type[FileSession]) -> None:
     model = make_early_model(quantized() if wiring == "quantized" else make_plain_model(wiring))
     batch = draw_batch()
-    want, places = model.answer_early(batch)
+    found = model.answer_early(batch)
+    want, places = found.logits, found.places
     assert set(places.tolist()) == {0, 1, 2}
     proto = encode(model, "task")
     onnx.checker.check_model(proto, full_check=True)
@@ -60,7 +62,9 @@ def test_thresholds_of_0_and_1_are_the_exit_and_the_model_itself(opset: int) -> 
     never = make_early_model(plain, (1.0, 1.0))
     torch.testing.assert_close(answer(never, batch, opset=opset), answer(plain, batch, opset=opset))
     always = make_early_model(plain, (0.0, 0.0))
-    torch.testing.assert_close(answer(always, batch, opset=opset), always.answer_early(batch)[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        answer(always, batch, opset=opset), always.answer_early(batch).logits, atol=1e-5, rtol=1e-5
+    )
 
 
 def test_every_tensor_is_stored_once() -> None:
@@ -68,3 +72,17 @@ def test_every_tensor_is_stored_once() -> None:
     early = make_early_model(plain)
     more = encode(early, "task").ByteSize() - encode(plain, "task").ByteSize()
     assert 0 < more - 4 * sum(p.numel() for p in early.exits.parameters()) < 8000, "nodes alone"
+
+
+@torch.inference_mode()
+def test_rows_at_a_threshold_are_not_held_against_a_file() -> None:
+    plain, batch = make_plain_model(), draw_batch()
+    early = make_early_model(plain, (0.0, 0.0))
+    confidence = early.answer_early(batch).logits.softmax(-1).amax(-1)
+    edge = float(confidence.sort().values[20])  # of one row, which rounding decides about
+    model, other = (make_early_model(plain, (edge + shift, 1.0)) for shift in (-1e-5, 1e-5))
+    expected = compute_reference(model, "task", [batch], "rows")
+    assert 20 < sum(b.rows for b in expected.batches) < batch.rows
+    assert expected.check(model_answer(other, "task")).complaint is None
+    moved = make_early_model(plain, (edge + 0.1, 1.0))
+    assert expected.check(model_answer(moved, "task")).complaint is not None

@@ -46,7 +46,7 @@ class PreparedModel:
     def find_exits(self, batch: Batch) -> Tensor:
         """(B,) int64: which early exit answers each row (`Model.answer_early`)."""
         with torch.inference_mode(), torch.autocast(batch.input_ids.device.type, enabled=False):
-            return self.model.answer_early(batch)[1]
+            return self.model.answer_early(batch).places
 
 
 def prepare(model: Model, precision: Precision = "fp32") -> PreparedModel:

@@ -27,7 +27,7 @@ class OpenRows:
     """The rows of a batch that nobody has answered yet, and the answers to the others.
 
     layout, positions: of the open rows.  logits: (B, C) fp32.  places: (B,) int64, which exit answers a row; `exits`
-    for the model's own head.
+    for the model's own head.  margins: (B,), how near a row's confidence came to the threshold of an exit.
     """
 
     def __init__(self, batch: Batch, labels: int, exits: int) -> None:
@@ -35,6 +35,7 @@ class OpenRows:
         self._left = torch.arange(batch.rows, device=self.positions.device)
         self.logits = torch.empty(batch.rows, labels, device=self.positions.device)
         self.places = torch.full_like(self._left, exits)
+        self.margins = torch.ones(batch.rows, device=self.positions.device)
 
     def __len__(self) -> int:
         return len(self._left)
@@ -43,7 +44,9 @@ class OpenRows:
         """The states of the rows that stay open after exit `place`. x: (T, D) of the open rows.  found: (rows, C) what
         it answers."""
         found = found.float()
-        sure = found.softmax(-1).amax(-1) > threshold
+        confidence = found.softmax(-1).amax(-1)
+        sure = confidence > threshold
+        self.margins[self._left] = torch.minimum(self.margins[self._left], (confidence - threshold).abs())
         self.logits[self._left[sure]], self.places[self._left[sure]] = found[sure], place
         self._left = self._left[~sure]
         if not len(self) or not sure.any():

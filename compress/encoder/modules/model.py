@@ -213,7 +213,7 @@ class Model(nn.Module):
     def _forward_early(self, batch: Batch, needs: Needs) -> EncoderOutput:
         """Logits of whichever exit answers each row. Whatever else is read is computed apart, of all layers; where
         nothing is, `last_hidden` is empty."""
-        logits, _ = self.answer_early(batch)
+        logits = self.answer_early(batch).logits
         rest = dataclasses.replace(needs, logits=False)
         if rest == NOTHING:
             return EncoderOutput(last_hidden=logits.new_zeros(0), logits=logits)
@@ -221,8 +221,8 @@ class Model(nn.Module):
         output.logits = logits
         return output
 
-    def answer_early(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """((B, C) fp32 logits; (B,) int64: which exit answers each row, their number for the model's own head).
+    def answer_early(self, batch: Batch) -> OpenRows:
+        """The answers to all rows, and which exit gave each.
 
         A row that an exit answers is in no later layer: what it costs depends on it alone, and so does its answer.
         """
@@ -233,12 +233,12 @@ class Model(nn.Module):
             x, done = encoder.compute_layers(x, rows.layout, rows.positions, range(done, exit.layer)), exit.layer
             x = rows.leave(x, head(read_exit(x, rows.layout)), exit.threshold, place)
             if not rows:
-                return rows.logits, rows.places
+                return rows
         x = encoder.compute_layers(x, rows.layout, rows.positions, range(done, self.config.depth))
         output = self.apply_heads(EncoderOutput(last_hidden=x), rows.layout, Needs(logits=True), None)
         assert output.logits is not None
         rows.close(output.logits)
-        return rows.logits, rows.places
+        return rows
 
     def select_tokens(self, batch: Batch) -> Batch:
         """What the encoder reads of a batch: the tensors (T, ..) of its output are of these tokens. A static model has
