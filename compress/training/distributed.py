@@ -4,11 +4,12 @@
 talks, and what it knows the others are told. A loss is a mean over what the whole step counts, so a process's share is
 weighed by its part of that count, and the sum over the processes is the gradient of one process that reads all rows.
 
-The gradients are added once a step, by torch's collectives, rather than by DistributedDataParallel, which wants as many
-backward passes in every process and the same parameters in each: rows are cut into micro-batches by their tokens, and
-the last step of an epoch may leave a process without any. What is agreed upon between processes travels between CPUs
-(gloo), so that an accelerator is not waited for, and one process may measure for minutes while the others wait;
-gradients travel where they are (NCCL on GPUs), in a group of their own that waits for minutes only.
+The gradients are added once a step, by torch's collectives, while the last backward pass of the step goes on. It is not
+DistributedDataParallel, which wants as many backward passes in every process and the same parameters in each: rows are
+cut into micro-batches by their tokens, and the last step of an epoch may leave a process without any. What is agreed
+upon between processes travels between CPUs (gloo), so that an accelerator is not waited for, and one process may
+measure for minutes while the others wait; gradients travel where they are (NCCL on GPUs), in a group of their own that
+waits for minutes only.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from torch import Tensor
 
 from compress.contracts import BatchSource
 from compress.errors import ExitCode, Stopped, UserError
-from compress.training import gradients, rng
+from compress.training import rng
+from compress.training.gradients import GradientSum
 from compress.training.ranks import Ranks, ranks
 from compress.training.state import TrainState, model_tensors
 
 PATIENCE = timedelta(days=30)  # whoever waits is told of a death by the closed connection; validation may take long
 DEVICE_PATIENCE = timedelta(minutes=10)
-"""Of collectives between GPUs, which learn of no death: all processes have met on the host just before each of them, so
-that only the rest of a step may be waited for."""
+"""Of collectives between GPUs, which learn of no death: all have met on the host at the beginning of the step, so that
+only the rest of it may be waited for."""
 
 
 class PeerError(Exception):
@@ -49,7 +51,8 @@ class Shardable(Protocol):
     """A BatchSource whose rows of a step can be shared out."""
 
     def shard(self, rank: int, world: int) -> BatchSource:
-        """The same steps with every world-th of their rows, from `rank` on, under the fingerprint of the whole."""
+        """The same steps with those of their rows that process `rank` of `world` reads, under the fingerprint of the
+        whole: together the processes read each row once."""
         ...
 
 
@@ -132,6 +135,9 @@ class Team:
         self._asked = self._over = False
         self._room = 0
         self._names: list[str] = []
+        self._sum: GradientSum | None = None
+        self._adds = False
+        """Whether a step's gradients are under way: all processes send all of them before they say anything else."""
 
     # --- what a run is made of ---
 
@@ -189,6 +195,8 @@ class Team:
                 dist.broadcast(tensor, src=0, group=self._group_for(tensor))
         if not self.place.leads:
             state.adopt(moments, told["counters"])
+        self.release()
+        self._sum = GradientSum(list(state.optimizer.parameters.values()), self._begin_to_add)
 
     # --- a step ---
 
@@ -201,30 +209,48 @@ class Team:
         """What the whole step counts, by term, and its tokens. stop: whether this process was asked to stop."""
         mine = [counts.get(name, 0) for name in self._names]
         *sums, tokens = self._exchange([*mine, tokens], stop=stop)[: len(mine) + 1]
+        if self._sum is not None:
+            self._sum.begin()
+            self._adds = True
         return {name: total for name, total in zip(self._names, sums, strict=True) if total}, tokens
 
-    def add(self, parameters: Sequence[Tensor], figures: dict[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-        """Add gradients, in place, and figures over the processes; returns the figures under `names`, in their order.
+    def expect_last_gradients(self) -> None:
+        """The next backward pass is the last one of the step: what it computes may travel at once."""
+        assert self._sum is not None
+        self._sum.expect_last()
+
+    def add(self, figures: dict[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+        """Add the step's gradients, in place, and figures over the processes; returns the figures under `names`, in
+        their order.
 
         A parameter that no process used keeps no gradient, as with one process.
         """
-        used = self._exchange([int(p.grad is not None) for p in parameters])
-        chosen = [p for p, count in zip(parameters, used) if count]
+        assert self._sum is not None
+        self._send_all(self._sum)
+        used = self._exchange([int(is_used) for is_used in self._sum.used])
         self.lost = True  # until all is added: who runs out of memory now cannot say so
-        for p in chosen:
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-        nothing = torch.zeros((), device=parameters[0].device)
+        nothing = torch.zeros((), device=figures[names[-1]].device)
         line = torch.stack([figures[name].detach().float() if name in figures else nothing for name in names])
-        buckets = gradients.buckets([cast(Tensor, p.grad) for p in chosen])
         with _peers(self):
-            for bucket in buckets:
-                bucket.send(self._group_for(line))
             dist.all_reduce(line, group=self._group_for(line))
-            for bucket in buckets:
-                bucket.arrive()
+            self._sum.arrive(used)
         self.lost = False
         return dict(zip(names, line.unbind(), strict=True))
+
+    def release(self) -> None:
+        """Leave the parameters that were trained alone."""
+        if self._sum is not None:
+            self._sum.remove()
+        self._sum, self._adds = None, False
+
+    def _begin_to_add(self, tensor: Tensor) -> Any:
+        with _peers(self):
+            return dist.all_reduce(tensor, group=self._group_for(tensor), async_op=True)
+
+    def _send_all(self, gradients: GradientSum) -> None:
+        """Before anything else is said after `totals`, also by a process that failed."""
+        self._adds = False
+        gradients.flush()
 
     def agree_to_stop(self, requested: bool) -> bool:
         """Whether all stop here: what was said at the last step, since all must stop at the same one."""
@@ -262,6 +288,8 @@ class Team:
         self._over = True
         stopped = isinstance(error, Stopped)
         with contextlib.suppress(PeerError, Stopped):
+            if self._adds and self._sum is not None:
+                self._send_all(self._sum)
             self._exchange(stop=stopped, error=0 if stopped else code_of(error))
 
     def dismiss(self, code: int) -> None:
@@ -346,8 +374,12 @@ class Alone:
     def totals(self, counts: Mapping[str, int], tokens: int, stop: bool) -> tuple[Mapping[str, int], int]:
         return counts, tokens
 
-    def add(self, parameters: Sequence[Tensor], figures: dict[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+    def expect_last_gradients(self) -> None: ...
+
+    def add(self, figures: dict[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
         return figures
+
+    def release(self) -> None: ...
 
     def agree_to_stop(self, requested: bool) -> bool:
         return requested

@@ -100,6 +100,7 @@ class _Run:
             raise
         finally:
             self.source.close()
+            self.team.release()
 
     def _run(self) -> TrainResult:
         if self.device.type == "cpu":
@@ -270,19 +271,20 @@ class _Run:
         self.state.optimizer.clear()
         values: dict[str, Tensor] = {}
         loss = torch.zeros((), device=self.device)
-        for batch in batches:
+        for number, batch in enumerate(batches, 1):
             with precision.autocast(self.precision, self.device):
                 terms = cast(Trainable, self.module)(batch.to(self.device))
             parts = {name: term.value * (term.count / totals[name]) for name, term in terms.items() if term.count}
             if not parts:
                 continue
             share = _weighted(parts, terms)
+            if number == len(batches):
+                self.team.expect_last_gradients()
             share.backward()
             loss = loss + share.detach()
             for name, part in parts.items():
                 values[name] = values[name] + part.detach() if name in values else part.detach()
-        parameters = list(self.state.optimizer.parameters.values())
-        figures = self.team.add(parameters, {**values, LOSS: loss}, [*totals, LOSS])
+        figures = self.team.add({**values, LOSS: loss}, [*totals, LOSS])
         norm = self.state.optimizer.step(figures[LOSS], rate)
         return {**figures, NORM: norm}, tokens
 

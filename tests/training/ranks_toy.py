@@ -27,10 +27,12 @@ from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.errors import Stopped, UserError
 from compress.objectives import cosine_hidden, hard_labels, soft_targets
+from compress.training import gradients
 from compress.training.distributed import PeerError, code_of, join_launched_team
 from compress.training.loop import train
 from compress.training.module import StageModule
 
+gradients.BUCKET = 1024  # bytes: several of them
 ROWS, BATCH = 21, 5  # the last step of an epoch has one row: with two processes, one of them has none
 PLAN = {
     "steps": 12, "batch_rows": BATCH, "max_tokens": 24, "learning_rate": 1e-2, "eps": 1e-3, "warmup": 0.0,
@@ -108,7 +110,8 @@ def child(command: dict[str, Any]) -> int:
     if command.get("at_rank") == rank:
         signal.signal(signal.SIGTERM, lambda *_: setattr(flag, "requested", "SIGTERM"))
         hooks[command["at_step"]] = lambda: happen(command["happens"])
-    source = Watched(TaskBatches(examples(), BATCH, PLAN["max_tokens"], 3), hooks)
+    late = hooks if command.get("in_forward") else {}
+    source = Watched(TaskBatches(examples(), BATCH, PLAN["max_tokens"], 3), {} if late else hooks)
     if command.get("other_data") == rank:
         source.fingerprint = "other"
     plan = TrainingPlan(**{**PLAN, **command.get("plan", {})})
@@ -116,6 +119,7 @@ def child(command: dict[str, Any]) -> int:
     try:
         with join_launched_team("cpu") as team:
             module, log = stage(command.get("dropout", 0.0)), Log()
+            module.register_forward_pre_hook(lambda *_: run_hook(late, len((source.part or source).read) - 1))
             told = context(
                 folder, log=log, team=team, stop=flag, validate=validate, resume=command.get("resume", False), seed=3
             )
@@ -139,6 +143,11 @@ def child(command: dict[str, Any]) -> int:
         traceback.print_exc()
         return 70
     return 0
+
+
+def run_hook(hooks: dict[int, Any], step: int) -> None:
+    if step in hooks:
+        hooks[step]()
 
 
 def happen(what: str) -> None:

@@ -16,6 +16,7 @@ from ranks_toy import BATCH, ROWS, Server
 
 from compress.errors import ExitCode, UserError
 from compress.training import distributed
+from compress.training.gradients import GradientSum
 from compress.training.ranks import Ranks, ranks
 
 
@@ -101,6 +102,14 @@ def test_an_error_in_one_ends_all_and_is_told_once(at_rank: int, server: Server,
     assert told == [f"{at_rank}: UserError: here: the disk is gone (tells)"]
 
 
+@pytest.mark.parametrize("at_rank", [0, 1])
+def test_an_error_while_the_others_gradients_travel_ends_all(at_rank: int, server: Server, tmp_path: Path) -> None:
+    codes, said = server.ask(tmp_path / "x", 2, happens="error", at_rank=at_rank, at_step=5, in_forward=True)
+    assert codes == [5, 5]
+    told = [line for line in said.splitlines() if "(tells)" in line]
+    assert told == [f"{at_rank}: UserError: here: the disk is gone (tells)"]
+
+
 def test_numbers_that_go_bad_are_told_once(server: Server, tmp_path: Path) -> None:
     plan = {"learning_rate": 0.9, "clip_norm": None, "eps": 1e-30, "weight_decay": 1e30, "max_bad_steps": 0}
     codes, said = server.ask(tmp_path / "x", 2, plan=plan)
@@ -145,7 +154,7 @@ def test_only_torchrun_makes_a_process_one_of_several(monkeypatch: pytest.Monkey
 
 
 def test_gpus_wait_for_minutes_and_hosts_for_as_long_as_one_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU learns of no death: only what follows a meeting on the host may use its group."""
+    """A GPU learns of no death: its group waits for the rest of a step only."""
     made: list[Any] = []
     sent: list[tuple[str, Any]] = []
 
@@ -165,12 +174,11 @@ def test_gpus_wait_for_minutes_and_hosts_for_as_long_as_one_measures(monkeypatch
     with distributed.join_launched_team("cuda") as team:
         assert team is not None
         team._room = 1
-        weight = torch.nn.Parameter(torch.ones(3, device="meta"))
-        weight.grad = torch.ones(3, device="meta")
-        team.add([weight], {"loss": torch.ones((), device="meta")}, ["loss"])
+        team._sum = GradientSum([torch.nn.Parameter(torch.ones(3, device="meta"))], team._begin_to_add)
+        team.add({"loss": torch.ones((), device="meta")}, ["loss"])
     assert made == [("gloo", distributed.PATIENCE), ("nccl", distributed.DEVICE_PATIENCE)]
     assert distributed.DEVICE_PATIENCE < distributed.PATIENCE
-    assert sent == [("cpu", None), ("meta", "gpus"), ("meta", "gpus")]
+    assert sent == [("meta", "gpus"), ("cpu", None), ("meta", "gpus")]
 
 
 def test_gpus_of_two_models_do_not_train_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,16 +140,17 @@ class CorpusBatches(EpochOrder):
 
     def step(self, epoch: int, index: int) -> Sequence[Batch]:
         """The micro-batches of one optimizer step. Masking is drawn over the whole step, then divided."""
-        rows = self.step_rows(epoch, index)
-        return self._batches(rows, self._own(np.arange(len(rows))), self.max_tokens, epoch, index)
+        return self._batches(self.step_rows(epoch, index), None, self.max_tokens, epoch, index)
 
     def batches_of(self, rows: np.ndarray, max_tokens: int) -> Sequence[Batch]:
         """Any rows of a static source, as every epoch gives them."""
         assert self._static
         return self._batches(rows, np.arange(len(rows)), max_tokens, 0, 0)
 
-    def _batches(self, rows: np.ndarray, own: np.ndarray, max_tokens: int, epoch: int, index: int) -> Sequence[Batch]:
-        """The micro-batches of those of `rows` that are at the places `own`."""
+    def _batches(
+        self, rows: np.ndarray, own: np.ndarray | None, max_tokens: int, epoch: int, index: int
+    ) -> Sequence[Batch]:
+        """The micro-batches of those of `rows` that are at the places `own`; None: of those that this process reads."""
         if self._pairer is None:
             ranges, labels = [(self.blocks.starts[rows], self.blocks.ends[rows])], None
         else:
@@ -166,6 +167,7 @@ class CorpusBatches(EpochOrder):
             ids[whole.text] = self._hidden[0][whole.source]
             chosen[whole.text] = self._hidden[1][whole.source]
         lengths = np.diff(whole.offsets)
+        own = self._own(lengths) if own is None else own
         parts = micro_batches(own, lengths, max_tokens) if len(own) else []
         return [whole.batch(part, rows, ids, chosen, labels) for part in parts]
 

@@ -9,6 +9,7 @@ from typing import Self
 
 import numpy as np
 
+from compress.data.batches.deal import deal
 from compress.data.batches.randomness import LongOrder
 from compress.errors import UserError
 
@@ -45,8 +46,9 @@ def cut_by_tokens(sizes: np.ndarray, budget: int) -> list[int]:
 class EpochOrder:
     """Rows in an order of their own each epoch, `rows_per_step` at a time; the last step takes what is left.
 
-    rank, world: which of how many processes reads. Each has every world-th row of a step; what is drawn for a step is
-    drawn for all its rows, so that the processes together see what one alone would, and share one fingerprint.
+    rank, world: which of how many processes reads. Each has a part of a step's rows with about as many tokens (`deal`);
+    what is drawn for a step is drawn for all its rows, so that the processes together see what one alone would, and
+    share one fingerprint.
     """
 
     def __init__(
@@ -88,9 +90,9 @@ class EpochOrder:
         twin._rank, twin._world = rank, world
         return twin
 
-    def _own(self, rows: np.ndarray) -> np.ndarray:
-        """Those of a step's rows that this process reads; fewer rows than processes leave the last ones without."""
-        return rows[self._rank :: self._world]
+    def _own(self, lengths: np.ndarray) -> np.ndarray:
+        """Which of a step's rows, of these lengths, this process reads: their places."""
+        return deal(lengths, self._rank, self._world)
 
     def _mark(self, *parts: object) -> str:
         told = [RULE, self._purpose, self.rows, self.rows_per_step, self.max_tokens, self.seed, *parts]

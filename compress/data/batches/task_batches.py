@@ -44,9 +44,11 @@ class TaskBatches(EpochOrder):
 
     def step(self, epoch: int, index: int) -> Sequence[Batch]:
         """The micro-batches of one optimizer step."""
-        rows = self._own(self.step_rows(epoch, index))
+        rows = self.step_rows(epoch, index)
         ends = self.examples.offsets if self._bounds is None else self.examples.offsets[self._bounds]
-        parts = micro_batches(np.arange(len(rows)), ends[rows + 1] - ends[rows], self.max_tokens) if len(rows) else []
+        lengths = ends[rows + 1] - ends[rows]
+        own = self._own(lengths)
+        parts = micro_batches(own, lengths, self.max_tokens) if len(own) else []
         if self._bounds is None:
             return [collate(self.examples, rows[part]) for part in parts]
         return [collate(self.examples, gather(self._bounds, rows[part])[0]) for part in parts]
