@@ -8,15 +8,17 @@ from typing import Any
 from torch import Tensor
 
 BUCKET = 32 << 20  # bytes that travel together
+ALIGNED = 8  # numbers; where each gradient begins, so that the optimizer reads several at once
 
 
 class Bucket:
     """Gradients that travel together. flat: one after the other.  places: of each parameter in `flat`."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self.flat = parameters[0].detach().new_empty(sum(p.numel() for p in parameters))
-        parts = self.flat.split([p.numel() for p in parameters])
-        self.places = {p: part.view(p.shape) for p, part in zip(parameters, parts, strict=True)}
+        sizes = [-(-p.numel() // ALIGNED) * ALIGNED for p in parameters]
+        self.flat = parameters[0].detach().new_zeros(sum(sizes))
+        parts = zip(parameters, self.flat.split(sizes), strict=True)
+        self.places = {p: part[: p.numel()].view(p.shape) for p, part in parts}
         self.missing: set[Tensor] = set(parameters)
 
 
