@@ -285,7 +285,7 @@ def test_tables_that_cannot_be_read(taught: Path, compress: Cli, flags: tuple[st
     cases = {
         "a.jsonl": ('{"txt": "x"}\n', "a.jsonl:1: the row has no text; did you mean 'txt'?"),
         "b.jsonl": ("good\n", "b.jsonl:1: not JSON: good; write one object with text on each line"),
-        "c.csv": ("txt,stars\nx,5\n", "c.csv: row 1: the row has no text; did you mean 'txt'?"),
+        "c.csv": ("txt,stars\nx,5\n", "c.csv:2: the row has no text; did you mean 'txt'?"),
         "d.csv": ('text\n"open\n', "d.csv:2: a quote is not closed"),
     }
     for name, (content, message) in cases.items():
