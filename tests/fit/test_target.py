@@ -203,7 +203,7 @@ def test_a_measurement_there_completes_a_certificate(
     assert (after["status"], after["latency"]["ms"]) == (status, 3.5)
     statement = check_kit_latency(after)
     assert statement.verdict == verdict
-    assert statement.why.startswith("3.50 ms on A CPU, 1 threads, predicted: 3.20 (+9.4 %)")
+    assert statement.why.startswith("3.50 ms on A CPU, 1 thread, predicted: 3.20 (+9.4 %)")
     line = certificate.sentences(after)[2]
     assert "0.50 of it tokenization, measured where the model was fitted" in line
     assert "speed of the float parent" not in line, "it was not measured there"

@@ -68,7 +68,8 @@ def check_latency(found: Mapping[str, Any], ours: Latency, here: Mapping[str, st
 def check_kit_latency(found: Mapping[str, Any]) -> CheckedStatement:
     """Of a certificate whose latency a kit has just measured."""
     latency, bound = found["latency"], found["bounds"]["max_ms"]
-    said = f"{latency['ms']:.2f} ms on {found['device']['device']}, {found['device']['threads']} threads"
+    device, threads = (found["device"][key] for key in ("device", "threads"))
+    said = f"{latency['ms']:.2f} ms on {device}, {threads} thread{'s' * (threads != '1')}"
     predicted = latency["kit"]["predicted_ms"]
     if predicted is not None:
         said += f", predicted: {predicted:.2f} ({100 * (latency['ms'] / predicted - 1):+.1f} %)"
