@@ -53,7 +53,7 @@ def export_web(name: str, split: str, options: RunOptions) -> None:
         for file, data in files.items():
             atomic.write_bytes(temp / file, data)
     console.result(f"wrote {target / PAGE}, {size / 1e6:.1f} MB with the model")
-    if written.record["precision"] == FLOAT:
+    if written.record["precision"] == FLOAT and not ours.model.exits:
         console.note("the model is not quantized; `compress quantize` makes a file of about a quarter of the size")
     console.result(f"open it cd {shlex.quote(str(target))} && npm install && python -m http.server")
     console.document(

@@ -33,8 +33,8 @@ from compress.predict.real_texts import TextCalls, TextLatency
 
 def test_an_exit_learns_the_models_answers() -> None:
     generator = np.random.default_rng(0)
-    states = generator.normal(3, [0.01, 1, 10, 1], (600, 4)).astype(np.float32)  # the first tells the classes apart
-    logits = np.stack([(states[:, 0] - 3) * 300, np.zeros(600)], 1).astype(np.float32)
+    states = generator.normal(3, [0.5, 1, 10, 1], (600, 4)).astype(np.float32)  # the first tells the classes apart
+    logits = np.stack([(states[:, 0] - 3) * 6, np.zeros(600)], 1).astype(np.float32)
     head = train_exit(states[:400], logits[:400], seed=0)
     found = answer(head, states[400:])
     assert (found.argmax(1) == logits[400:].argmax(1)).mean() > 0.9
@@ -42,6 +42,13 @@ def test_an_exit_learns_the_models_answers() -> None:
     assert np.asarray(np.corrcoef(margins))[0, 1] > 0.95, "how sure the model is, not its labels alone"
     scale_logits(head, 0.5)
     np.testing.assert_allclose(answer(head, states[400:]), 0.5 * found, rtol=1e-5)
+
+
+def test_a_state_that_is_almost_constant_gets_no_large_weight() -> None:
+    generator = np.random.default_rng(0)
+    states = generator.normal([8, 0, 0, 0], [1e-5, 1, 1, 1], (300, 4)).astype(np.float32)
+    logits = np.stack([(states[:, 0] - 8) * 1e6, np.zeros(300)], 1).astype(np.float32)
+    assert float(train_exit(states, logits, seed=0).weight.abs().max()) < 5
 
 
 def test_layers_that_are_tried() -> None:

@@ -13,9 +13,11 @@ from compress.data.batches.examples import take_rows
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
+from compress.errors import UserError
 from compress.onnx.check import compute_reference, model_answer
 from compress.onnx.encoder import encode
 from compress.onnx.session import FileSession, OnnxSession
+from compress.onnx.tracing import trace_model
 
 onnx = pytest.importorskip("onnx")
 LOGITS = Needs(logits=True)
@@ -70,6 +72,8 @@ def test_thresholds_of_0_and_1_are_the_exit_and_the_model_itself(opset: int) -> 
 def test_every_tensor_is_stored_once() -> None:
     plain = make_plain_model()
     early = make_early_model(plain)
+    with pytest.raises(UserError, match="torch's exporter does not write early exits"):
+        trace_model(early, "task", notes={})
     more = encode(early, "task").ByteSize() - encode(plain, "task").ByteSize()
     assert 0 < more - 4 * sum(p.numel() for p in early.exits.parameters()) < 8000, "nodes alone"
 

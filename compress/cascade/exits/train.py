@@ -12,6 +12,9 @@ from torch import nn
 from evaluation.quality.agreement import softmax
 
 EPOCHS, BATCH, RATE, DECAY = 8, 64, 1e-3, 0.05
+FLOOR = 0.25
+"""Of the median deviation, how much each state is taken to have at least: BERT models have states that are large and
+almost constant, whose rounding a head would else multiply a thousand times."""
 STEPS = 500
 """Of the optimizer, at least: few rows are seen more often."""
 
@@ -21,7 +24,8 @@ def train_exit(states: np.ndarray, logits: np.ndarray, seed: int) -> nn.Linear:
 
     states: (N, 2 D) of training rows.  logits: (N, C) of the model itself on them.
     """
-    mean, deviation = states.mean(0), states.std(0) + 1e-6
+    mean, deviation = states.mean(0), states.std(0)
+    deviation = np.maximum(deviation, FLOOR * np.median(deviation) + 1e-6)
     x = torch.from_numpy((states - mean) / deviation)
     targets = torch.from_numpy(softmax(logits)).float()
     head = nn.Linear(x.shape[1], targets.shape[1])
