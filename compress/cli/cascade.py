@@ -46,7 +46,7 @@ def read_exit_options(layers: str | None, rows: int | None, seed: int | None) ->
     "--exit-rows",
     type=click.IntRange(1),
     metavar="N",
-    help=f"Early exits: training rows that they are trained on at most (default: {10_000:,}).",
+    help="Early exits: training rows that they are trained on at most (default: 10,000).",
 )
 @click.option("--seed", type=int, metavar="N", help="Early exits: random seed of their training (default: 0).")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")

@@ -17,9 +17,10 @@ from torch import nn
 import compress
 from compress.cascade.exits import add, costs
 from compress.cascade.exits.costs import ExitCosts
-from compress.cascade.exits.options import MOST, ExitOptions, read_layers
+from compress.cascade.exits.options import MOST, ROWS, ExitOptions, read_layers
 from compress.cascade.exits.train import answer, scale_logits, train_exit
 from compress.cascade.request import CascadeRequest
+from compress.cli.cascade import command
 from compress.console import Console
 from compress.contracts import Needs, Override, RunOptions, Teacher
 from compress.errors import UserError
@@ -54,6 +55,7 @@ def test_a_state_that_is_almost_constant_gets_no_large_weight() -> None:
 def test_layers_that_are_tried() -> None:
     assert read_layers(" 4, 2") == (2, 4)
     assert read_layers("auto") is None
+    assert any(f"default: {ROWS:,}" in (getattr(option, "help", None) or "") for option in command.params)
     assert ExitOptions().choose_layers(2) == [1]
     assert ExitOptions().choose_layers(6) == [1, 2, 3, 4, 5]
     assert ExitOptions().choose_layers(12) == [2, 4, 6, 8, 10]
@@ -109,7 +111,7 @@ def test_a_layer_costs_what_texts_cost_that_leave_behind_it(
     request = CascadeRequest({"parent": parent}, table, 16, {}, 1.0, Console(quiet=True))
     found = costs.measure_costs(request, predictor, heads)
     assert answered == [False, False, True], "each exit alone answers all; both together answer none"
-    assert (found.whole, found.tokenization) == (10.0, 0.5)
+    assert (found.whole.mean, found.whole.tokenization) == (10.5, 0.5)
     assert found.overhead == pytest.approx(0.5)
     assert found.exits == pytest.approx({1: 9.0, 2: 10.0})
 
@@ -120,7 +122,8 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     known = {"overhead": 0.0}
 
     def look_up(request: Any, predictor: Predictor, heads: dict[int, Any]) -> ExitCosts:
-        return ExitCosts(float(predictor.config.depth), 0.1, {layer: float(layer) for layer in heads}, **known)
+        whole = TextLatency(predictor.config.depth + 0.1, 0, 0, 0.1)
+        return ExitCosts(whole, {layer: float(layer) for layer in heads}, **known)
 
     monkeypatch.setattr(add, "measure_costs", look_up)
     return known

@@ -33,7 +33,6 @@ from compress.modelfolder.meta import CERTIFICATE, Parent
 from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.check import ROWS
 from compress.predict.predictor import MAX_TOKENS, Predictor
-from compress.predict.real_texts import TextLatency
 from compress.run.deploy import can_write
 from evaluation.cascade import CascadeChoice, ScoredExits, choose_cascade, compute_confidence, separate
 
@@ -52,9 +51,9 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
     loaded = modelfolder.load_model(folder, require={"task"}, device=request.device)
     layers = options.choose_layers(loaded.config.depth)
     predictor = open_model(request, folder)
-    heads, scored, parent = _train(request, options, name, predictor, layers)
-    costs = measure_costs(request, predictor, heads)
-    models = _gather(scored, parent, costs)
+    trained = _train(request, options, predictor, layers)
+    heads, costs = trained.heads, measure_costs(request, predictor, trained.heads)
+    models = _gather(trained, costs)
     single, choice = choose_cascade(models, len(layers), request.max_drop)
     _print_exits(request, layers, models)
     if choice is single:
@@ -66,6 +65,10 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
     ]
     chosen = ", ".join(f"layer {exit.layer} above {exit.threshold:.4f}" for exit in exits)
     console.note(f"chosen: exits after {chosen}; expected mean {choice.ms:.2f} ms, {single.ms:.2f} ms of {name}")
+    parameters = modelfolder.inspect(folder).parameters
+    parent = Candidate(
+        name, folder, parameters, predictor, trained.temperature, models.confidence[-1], models.right[-1], costs.whole
+    )
     made = add_exits(loaded.model, exits, [heads[exit.layer] for exit in exits])
     found = _write(request, loaded, made, choice, parent, output)
     for line in certificate.sentences(found):
@@ -75,17 +78,17 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
 
 
 @dataclass(frozen=True)
-class _Scored:
-    """On validation rows. confidence, right: (exits, N)."""
+class _Trained:
+    """heads: layer → exit.  confidence, right: (exits and last the model itself, N) on validation rows.  temperature:
+    of the model itself."""
 
+    heads: dict[int, nn.Linear]
     confidence: np.ndarray
     right: np.ndarray
+    temperature: float
 
 
-def _train(
-    request: CascadeRequest, options: ExitOptions, name: str, predictor: Predictor, layers: Sequence[int]
-) -> tuple[dict[int, nn.Linear], _Scored, Candidate]:
-    """(layer → exit, what the exits answer on validation rows, the model itself on these)."""
+def _train(request: CascadeRequest, options: ExitOptions, predictor: Predictor, layers: Sequence[int]) -> _Trained:
     table, console = request.table, request.console
     train, held = table.split("train"), table.split(SPLIT)
     chosen = np.random.default_rng(options.seed).permutation(len(train))[: options.rows]
@@ -108,24 +111,18 @@ def _train(
     own = fit_temperature(known.logits, gold)
     for layer, head in heads.items():  # so that one temperature, the model's, fits all answers
         scale_logits(head, own / fit_temperature(answer(head, known.states[layer]), gold))
-    logits = [answer(head, known.states[layer]) for layer, head in heads.items()]
-    scored = _Scored(
-        np.stack([compute_confidence(one) for one in logits]), np.stack([one.argmax(-1) == gold for one in logits])
-    )
-    parent = Candidate(
-        name, predictor.folder, sum(p.numel() for p in predictor.reference.parameters()), predictor, own,
-        compute_confidence(known.logits), known.logits.argmax(-1) == gold, TextLatency(0, 0, 0, 0),
-    )  # fmt: skip
-    return heads, scored, parent
+    logits = [*(answer(head, known.states[layer]) for layer, head in heads.items()), known.logits]
+    confidence = np.stack([compute_confidence(one) for one in logits])
+    return _Trained(heads, confidence, np.stack([one.argmax(-1) == gold for one in logits]), own)
 
 
-def _gather(scored: _Scored, parent: Candidate, costs: ExitCosts) -> ScoredExits:
-    """What the choice reads: the exits, and last the model itself."""
-    times = np.array([*costs.exits.values(), costs.whole])
+def _gather(trained: _Trained, costs: ExitCosts) -> ScoredExits:
+    """What the choice reads."""
+    tokenization = costs.whole.tokenization
+    times = np.array([*costs.exits.values(), costs.whole.mean - tokenization])
     return ScoredExits(
-        np.vstack([scored.confidence, parent.confidence]), np.vstack([scored.right, parent.right]), times,
-        np.full(len(times), costs.tokenization), [""] * len(times), costs.overhead,
-    )  # fmt: skip
+        trained.confidence, trained.right, times, np.full(len(times), tokenization), [""] * len(times), costs.overhead
+    )
 
 
 def _print_exits(request: CascadeRequest, layers: Sequence[int], models: ScoredExits) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from torch import nn
 
 from compress.cascade.candidates import sample_validation_texts
@@ -26,11 +25,10 @@ ALL, NONE = 0.0, 1.0
 
 @dataclass(frozen=True)
 class ExitCosts:
-    """Milliseconds of a text, without its tokenization. whole: of the model without exits.  exits: layer → of a text
-    that leaves behind it.  overhead: of an exit that does not answer."""
+    """Milliseconds of a text. whole: of the model without exits.  exits: layer → of a text that leaves behind it,
+    without its tokenization.  overhead: of an exit that does not answer."""
 
-    whole: float
-    tokenization: float
+    whole: TextLatency
     exits: Mapping[int, float]
     overhead: float
 
@@ -53,11 +51,10 @@ def measure_costs(request: CascadeRequest, predictor: Predictor, heads: Mapping[
             known.append(theirs)
             ratios.append((ours.mean - ours.tokenization) / (theirs.mean - theirs.tokenization))
             progress.update(done)
-    ms = float(np.median([one.mean - one.tokenization for one in known]))
-    tokenization = float(np.median([one.tokenization for one in known]))
-    *shares, none = ratios
+    usual = sorted(known, key=lambda one: one.mean)[len(known) // 2]
+    ms, (*shares, none) = usual.mean - usual.tokenization, ratios
     costs = {layer: share * ms for layer, share in zip(layers, shares, strict=True)}
-    return ExitCosts(ms, tokenization, costs, max(0.0, none - 1) * ms / len(layers))
+    return ExitCosts(usual, costs, max(0.0, none - 1) * ms / len(layers))
 
 
 def serve(model: Model, predictor: Predictor) -> Teacher:
