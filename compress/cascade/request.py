@@ -72,7 +72,7 @@ def require_one_label(head: HeadConfig, where: str) -> None:
     if head_of(head) != HEAD:
         kind = for_head(head_of(head)).kind
         raise UserError(
-            f"cascades and early exits do not support {kind}",
+            f"cascades do not support {kind}, nor do early exits",
             where=where,
             do="use models that give each text one label",
         )

@@ -102,7 +102,7 @@ def test_what_makes_no_cascade(tmp_path: Path, small: Path, parent: Path, data: 
         ([parent, parent], data, "the same model is given twice"),
         ([parent, twin], data, "parent and twin are the same model|twin and parent are the same model"),
         ([small, parent, other], data, "predict different labels"),
-        ([scores, parent], data, "cascades and early exits do not support regression"),
+        ([scores, parent], data, "cascades do not support regression, nor do early exits"),
         ([both, parent], data, "this is a cascade of several models"),
         ([small, parent], data / "same", "the validation rows are the test rows"),
     ):

@@ -118,10 +118,11 @@ class PackedLayout:
 
     def take(self, kept: Tensor) -> tuple[PackedLayout, Tensor]:
         """(the layout of some sequences, in their order; (T,) bool: their tokens). kept: (B,) bool."""
-        lengths = self._on_host.diff()[kept.to(self._on_host.device)]
-        bounds = torch.cat((lengths.new_zeros(1), lengths.cumsum(0)))
-        layout = PackedLayout(bounds.to(self.cu_seqlens.device), int(lengths.max()), bounds)
-        tokens = torch.repeat_interleave(kept, self.cu_seqlens.diff(), output_size=int(self._on_host[-1]))
+        lengths = torch.tensor(self.lengths, dtype=self.cu_seqlens.dtype)[kept.cpu()]
+        bounds = torch.cat((lengths.new_zeros(1), lengths.cumsum(0, dtype=lengths.dtype)))
+        values = HostValues({"cu_seqlens": bounds})
+        layout = PackedLayout(bounds.to(self.cu_seqlens.device), int(lengths.max()), values)
+        tokens = torch.repeat_interleave(kept, self.cu_seqlens.diff(), output_size=sum(self.lengths))
         return layout, tokens
 
     @property
