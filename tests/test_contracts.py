@@ -248,7 +248,7 @@ def test_the_flags_of_a_command_mean_something_to_it() -> None:
     for name, command in COMMANDS.items():
         flags = {flag for p in command.params if isinstance(p, click.Option) for flag in p.opts}
         assert ("--resume" in flags) == (name in {*stages, "predict"}), name
-        writing = {"cascade", "extend", "analyze", "evaluate", "calibrate", "convert", "export", "predict"}
+        writing = {"cascade", "extend", "analyze", "evaluate", "calibrate", "convert", "export", "predict", "profile"}
         assert ("--output" in flags) == (name in stages | writing), name
         told = {"ui", "runs list", "runs export", "evaluate", "analyze", "compare", "promote"}
         assert ("--experiment" in flags) <= (name in stages | told), name

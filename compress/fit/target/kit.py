@@ -6,12 +6,10 @@ It is a Python archive (zipapp) of ONNX files, their description, and the files 
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile
 
 import compress
 import evaluation
@@ -24,6 +22,7 @@ from compress.fit.cost.serving import Bits, Serving, content, quantize_to_bits
 from compress.fit.cost.text_costs import SHORTEST, choose_lengths
 from compress.fit.target.kit_program import DESCRIPTION, FORMAT
 from compress.modelfolder.folder import LoadedModel
+from compress.storage import archive
 from evaluation.cost.size import MB
 
 SUFFIX = ".pyz"
@@ -53,16 +52,26 @@ PROGRAM = (
 def build_kit(loaded: LoadedModel, lengths: Sequence[int], watch: Watch = unwatched) -> bytes:
     """The kit that times the blocks of a model's shape. Its files have random weights. lengths: in tokens, that it
     times by default."""
+    return archive.pack(_list_block_files(loaded, lengths, watch))
+
+
+def build_model_kit(file: Path, description: Mapping[str, Any]) -> bytes:
+    """The kit that times a deployed file. description: as `time_model` reads it, without the file's name."""
+    described = {"format": FORMAT, "file": file.name, **description}
+    return archive.pack([(file.name, file.read_bytes()), *_list_program(described)])
+
+
+def _list_block_files(loaded: LoadedModel, lengths: Sequence[int], watch: Watch) -> Iterator[tuple[str, bytes]]:
+    """Each file when it is asked for: together they may not fit into memory."""
     config, heads, serving = loaded.config, loaded.heads, Serving("onnxruntime")
     ladder = choose_samples(config, heads, serving)
     wanted, small = ladder.samples, count_rows(config)
     samples, rows = [], {}
-    archive = io.BytesIO()
-    with ZipFile(archive, "w", ZIP_DEFLATED) as files, watch("writing the kit", len(wanted), "models") as progress:
+    with watch("writing the kit", len(wanted), "models") as progress:
         for place, sample in enumerate(wanted):
             written = content(make_sample(sample, config, heads, serving, small))
             name = f"blocks/{place}.onnx"
-            files.writestr(name, written)
+            yield name, written
             samples.append({"file": name, **dataclasses.asdict(sample), "mb": len(written) / MB})
             if sample in ladder.tables:
                 rows[f"{sample.word}/{sample.rank}"] = measure_row(sample, len(written), config, heads, serving)
@@ -70,24 +79,14 @@ def build_kit(loaded: LoadedModel, lengths: Sequence[int], watch: Watch = unwatc
         models = {"whole": config, "narrow": narrow(config)}
         for name, one in models.items():
             made = repeat_weights(Model(one, {"task": heads["task"]}).initialize(0)).eval()
-            files.writestr(f"{name}.onnx", content(quantize_to_bits(made, Bits.uniform(8), serving)))
-        description = {
-            "format": FORMAT, "compress": compress.__version__, "shape": describe_shape(config, heads),
-            "positions": config.max_positions, "rows": small, "vocabulary": config.vocabulary,
-            "lengths": list(lengths), "samples": samples, "rows_mb": rows,
-            **{name: {"file": f"{name}.onnx"} for name in models},
-        }  # fmt: skip
-        _finish(files, description)
-    return archive.getvalue()
-
-
-def build_model_kit(file: Path, description: Mapping[str, Any]) -> bytes:
-    """The kit that times a deployed file. description: as `time_model` reads it, without the file's name."""
-    archive = io.BytesIO()
-    with ZipFile(archive, "w", ZIP_DEFLATED) as files:
-        files.write(file, file.name)
-        _finish(files, {"format": FORMAT, "file": file.name, **description})
-    return archive.getvalue()
+            yield f"{name}.onnx", content(quantize_to_bits(made, Bits.uniform(8), serving))
+    description = {
+        "format": FORMAT, "compress": compress.__version__, "shape": describe_shape(config, heads),
+        "positions": config.max_positions, "rows": small, "vocabulary": config.vocabulary,
+        "lengths": list(lengths), "samples": samples, "rows_mb": rows,
+        **{name: {"file": f"{name}.onnx"} for name in models},
+    }  # fmt: skip
+    yield from _list_program(description)
 
 
 def default_lengths(config: EncoderConfig) -> list[int]:
@@ -106,10 +105,10 @@ def narrow(config: EncoderConfig) -> EncoderConfig:
     return dataclasses.replace(config, layers=tuple(layers))
 
 
-def _finish(files: ZipFile, description: Mapping[str, Any]) -> None:
-    root = Path(compress.__file__).parents[1]
-    other = Path(evaluation.__file__).parents[1]
-    files.writestr(DESCRIPTION, json.dumps(description, indent=1))
+def _list_program(description: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """What a kit holds beside its models."""
+    roots = {"compress": Path(compress.__file__).parents[1], "evaluation": Path(evaluation.__file__).parents[1]}
+    yield DESCRIPTION, json.dumps(description, indent=1).encode()
     for name in PROGRAM:
-        files.writestr(name, ((root if name.startswith("compress/") else other) / name).read_bytes())
-    files.writestr("__main__.py", START)
+        yield name, (roots[name.partition("/")[0]] / name).read_bytes()
+    yield "__main__.py", START.encode()
