@@ -188,7 +188,7 @@ def text_speeds(found: TextLatency) -> dict[str, float]:
 
 def known_throughput(pass_: Latency, rows: int) -> dict[str, float]:
     """Rows a second, by MLflow name, where the pass over them is known."""
-    return {"speed/throughput_sps": rows / (pass_.p50 / 1000)} if pass_.is_known else {}
+    return {"speed/throughput_sps": rows / (pass_.p50 / 1000)} if pass_.is_known and pass_.p50 > 0 else {}
 
 
 def _computed_by(predictor: Predictor) -> dict[str, str]:

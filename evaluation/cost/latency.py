@@ -173,7 +173,7 @@ def count_most_rounds(repeats: int) -> int:
 
 
 def compare_latencies(slow: Latency, fast: Latency, *, resamples: int = 400, seed: int = 0) -> Ratio | None:
-    """How many times as long `slow` takes as `fast`; None where a time is unknown, or the interval is too wide to say.
+    """How many times as long `slow` takes as `fast`; None where a time is unknown or 0, or the interval is too wide.
 
     Both were measured in turn. The interval is the hull of 95 % bootstrap intervals over blocks of rounds, of the ratio
     of medians and of lower quartiles, and never narrower than `RERUN` to both sides. Neighbours empty the caches and
@@ -184,7 +184,7 @@ def compare_latencies(slow: Latency, fast: Latency, *, resamples: int = 400, see
         return None
     by_wall = slow.clock == fast.clock == "wall time"
     one, other = (slow.times, fast.times) if by_wall else (slow.processor_times, fast.processor_times)
-    if not (len(one) and len(other)):
+    if not (len(one) and len(other)) or min(one.min(), other.min()) <= 0:  # the clock is too coarse
         return None
     value = float(np.median(one) / np.median(other))
     busy = not by_wall or min(slow.clean, fast.clean) < QUIET

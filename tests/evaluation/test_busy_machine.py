@@ -139,6 +139,8 @@ def test_a_ratio_needs_both_times_by_one_clock() -> None:
     assert compare_latencies(wall, unknown) is None
     assert compare_latencies(unknown, wall) is None
     assert compare_latencies(made("processor time", [4.0] * 9, [4.0] * 9), wall) is None, "no processor time of one"
+    coarse = made("processor time", [4.0] * 9, [4.0] * 8 + [0.0])
+    assert compare_latencies(coarse, coarse) is None, "a clock that does not see every round"
     both = compare_latencies(
         made("processor time", [4.0] * 9, [4.0] * 9), replace(wall, processor_times=np.full(9, 1.0))
     )
