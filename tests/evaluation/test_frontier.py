@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from evaluation.frontier import Candidate, Verdict, frontier
 from evaluation.quality.draws import of_mean
 from evaluation.quality.pairing import resample_metric
+from evaluation.quality.shares import paired_share_interval
 
 ROWS = 60
 
@@ -44,7 +45,11 @@ def dominates(a: Candidate, b: Candidate, tolerance: float) -> bool:
     if a.size > b.size or a.latency > b.latency * (1 + tolerance) or a.quality < b.quality:
         return False
     if a.figures is not None and b.figures is not None:
-        least = float(np.quantile(a.figures.figures - b.figures.figures, 0.025))
+        mine, other = a.figures.right, b.figures.right
+        assert mine is not None
+        assert other is not None
+        wins, losses = int((mine & ~other).sum()), int((other & ~mine).sum())
+        least = paired_share_interval(wins, losses, ROWS).low if wins + losses else 0.0
     else:
         least = a.low - b.high
     cheaper = a.size < b.size or a.latency * (1 + tolerance) < b.latency
