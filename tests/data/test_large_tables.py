@@ -131,6 +131,7 @@ def test_rows_of_a_csv_file_come_one_by_one(name: str, content: str, tmp_path: P
         dict(zip(table.columns, row, strict=True))
         for row in zip(*(list(map(str, c)) for c in table.columns.values()), strict=True)
     ]
-    form = text_files.find_csv_form(path, more)
+    form, rows = text_files.check_csv(path, more)
     assert [row for _, row in text_files.csv_rows(path, form)] == whole
+    assert rows == len(whole)
     assert notes == more

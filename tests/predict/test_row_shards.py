@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compress.data.reading.text_files import CsvForm, csv_rows, find_csv_form
+from compress.data.reading.text_files import CsvForm, check_csv, csv_rows
 from compress.errors import UserError
 from compress.predict.rows.inputs import EMBEDDED, BadRow, PredictionInput, Row
 from compress.predict.rows.plan import Plan, plan_shards
@@ -137,12 +137,12 @@ def test_how_a_tsv_file_is_quoted_with_and_without_bad_rows(
 ) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(content)
-    form = find_csv_form(path, [], lenient=True)
+    form, _ = check_csv(path, [], lenient=True)
     assert form == CsvForm("\t", quoted)
     assert sum(isinstance(row, UserError) for _, row in csv_rows(path, form)) == bad
     if bad:
         with pytest.raises(UserError, match="cells, the header has 2"):
-            find_csv_form(path, [])
+            check_csv(path, [])
 
 
 def test_a_name_is_taken_once_until_all_are_given_back(tmp_path: Path) -> None:

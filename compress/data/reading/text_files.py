@@ -11,7 +11,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,21 +204,25 @@ class CsvForm:
     quoted: bool = True
 
 
-def find_csv_form(path: Place, notes: list[str], *, lenient: bool = False) -> CsvForm:
-    """How the file is written; the whole file is checked, so that nothing is done with the rows of a bad one.
+def check_csv(path: Place, notes: list[str], *, lenient: bool = False) -> tuple[CsvForm, int]:
+    """(how the file is written, its rows); the whole file is read, so that nothing is done with the rows of a bad one.
 
     Raises UserError as `read_csv`. lenient: not for rows that do not fit the header, which `csv_rows` names.
     """
     if path.suffix.lower() != ".tsv":
         form = CsvForm(_separator(path, notes))
-        _check(path, form, lenient)
-        return form
-    quoted, unquoted = CsvForm("\t"), CsvForm("\t", quoted=False)
-    if _is_sound(path, quoted) or (lenient and not _is_sound(path, unquoted) and _is_sound(path, quoted, lenient)):
-        return quoted
-    _check(path, unquoted, lenient)
-    notes.append(_note_unquoted(path))
-    return unquoted
+        return form, _count(path, form, lenient)
+    forms = CsvForm("\t"), CsvForm("\t", quoted=False)
+    *tries, (last, allowed) = [(form, bad) for bad in ((False, True) if lenient else (False,)) for form in forms]
+    for form, bad in tries:
+        with suppress(UserError):
+            rows = _count(path, form, bad)
+            break
+    else:
+        form, rows = last, _count(path, last, allowed)
+    if not form.quoted:
+        notes.append(_note_unquoted(path))
+    return form, rows
 
 
 def csv_rows(path: Place, form: CsvForm) -> Iterator[tuple[int, dict[str, str] | UserError]]:
@@ -232,18 +236,13 @@ def csv_rows(path: Place, form: CsvForm) -> Iterator[tuple[int, dict[str, str] |
         yield number, error or dict(zip(header, cells, strict=True))
 
 
-def _check(path: Place, form: CsvForm, lenient: bool = False) -> None:
-    for _, row in csv_rows(path, form):
+def _count(path: Place, form: CsvForm, lenient: bool) -> int:
+    """The rows. Raises UserError for a row that does not fit the header, where not `lenient`."""
+    count = 0
+    for count, (_, row) in enumerate(csv_rows(path, form), 1):  # noqa: B007
         if isinstance(row, UserError) and not lenient:
             raise row
-
-
-def _is_sound(path: Place, form: CsvForm, lenient: bool = False) -> bool:
-    try:
-        _check(path, form, lenient)
-    except UserError:
-        return False
-    return True
+    return count
 
 
 def _separator(path: Place, notes: list[str]) -> str:

@@ -113,7 +113,8 @@ def plan_shards(
     lenient: bool = False,
     told: Callable[[int], None] = lambda _: None,
 ) -> Plan:
-    """Count the rows of all files and divide them. Each file is read once; of parquet, the digest alone.
+    """Count the rows of all files and divide them. Each file is read once, CSV also for its digest; of parquet, only
+    the digest is.
 
     lenient: bad rows of CSV files are counted, not an error.  told: of the rows that are counted. Raises UserError for
     a file that cannot be read, and where there is no row.
@@ -157,8 +158,7 @@ def _index(
             rows = count_rows(path)
         elif kind == "csv":
             if now.st_size:
-                form = text_files.find_csv_form(path, [], lenient=lenient)
-                rows = sum(1 for _ in text_files.csv_rows(path, form))
+                form, rows = text_files.check_csv(path, [], lenient=lenient)
         else:
             rows, starts, digest = _index_lines(path, has_objects(path, columns), before, shard_rows, told)
         if starts is None:

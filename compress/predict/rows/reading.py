@@ -79,7 +79,7 @@ def read_rows(
     file: Place, columns: TextColumns, start: Start = BEGIN, form: CsvForm | None = None, *, lenient: bool = False
 ) -> Iterator[Row | None]:
     """The rows from a place on. None: what came so far must not wait for more. form: of a CSV file; None: it is looked
-    for, and the file is checked before its first row.  lenient: as of `find_csv_form`.
+    for, and the file is checked before its first row.  lenient: as of `check_csv`.
 
     Raises UserError for a file that cannot be read, or of which it is not known where the next row begins.
     """
@@ -176,6 +176,6 @@ def _read_csv(file: Place, columns: TextColumns, form: CsvForm | None, lenient: 
     except OSError as error:
         raise make_unreadable_error(file, error) from error
     look(file)
-    form = form or text_files.find_csv_form(file, [], lenient=lenient)
+    form = form or text_files.check_csv(file, [], lenient=lenient)[0]
     for number, row in text_files.csv_rows(file, form):
         yield build_row(file, "line", number, row, columns)
