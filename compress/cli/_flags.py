@@ -28,6 +28,13 @@ SET = "--set "
 """How the origin of an override of --set begins."""
 
 
+def refuse_flags(given: Mapping[str, Any], what: str, do: str) -> None:
+    """Raise UserError for the first of these flags that was given: `what` is wrong with it, and what to `do`."""
+    for flag, value in given.items():
+        if not (value is None or value is False or value == ()):  # 0 is given
+            raise UserError(what, where=flag, do=do)
+
+
 # --- options ----------------------------------------------------------------------------------------------------
 
 

@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 def read_exit_options(layers: str | None, rows: int | None, seed: int | None) -> ExitOptions | None:
     """None without --exit-layers. Raises UserError for options that need it."""
     from compress.cascade.exits.options import ROWS, ExitOptions, read_layers
-    from compress.errors import UserError
+    from compress.cli._flags import refuse_flags
 
     if layers is None:
-        for flag, value in (("--exit-rows", rows), ("--seed", seed)):
-            if value is not None:
-                raise UserError("only applies to early exits", where=flag, do="add --exit-layers auto, or remove it")
+        do = "add --exit-layers auto, or remove it"
+        refuse_flags({"--exit-rows": rows, "--seed": seed}, "only applies to early exits", do)
         return None
     return ExitOptions(read_layers(layers), ROWS if rows is None else rows, seed or 0)
 

@@ -86,6 +86,7 @@ def command(
     """
     from dataclasses import replace
 
+    from compress.cli._flags import refuse_flags
     from compress.commands.evaluate import evaluate
     from compress.commands.robustness import evaluate_robustness
     from compress.errors import UserError
@@ -98,9 +99,7 @@ def command(
             "--robustness": robustness, "--slices": slices or sliced, "--group-column": group_column,
             "--no-speed": no_speed,
         }  # fmt: skip
-        for flag, value in other.items():
-            if value:
-                raise UserError("cannot be combined with --vectors", where=flag, do="remove one of the two")
+        refuse_flags(other, "cannot be combined with --vectors", "remove one of the two")
         kinds = read_kinds("float32" if vectors is None else vectors)
         sizes = () if dimensions is None else parse_numbers(dimensions, "--dimensions", "384,128")
         evaluate_vectors(model, against, split, bootstrap, kinds, sizes, replace(options, output=output))
@@ -109,9 +108,9 @@ def command(
         raise UserError("cannot be combined with --slices", where="--robustness", do="remove one of the two")
     if robustness is not None and group_column is not None:
         raise UserError("cannot be combined with --group-column", where="--robustness", do="remove one of the two")
-    for flag, given in (("--length", length is not None), ("--no-speed", no_speed)):
-        if robustness is not None and given:
-            raise UserError("has no effect with --robustness, which times nothing", where=flag, do="remove it")
+    if robustness is not None:
+        other = {"--length": length, "--no-speed": no_speed}
+        refuse_flags(other, "has no effect with --robustness, which times nothing", "remove it")
     if no_speed and length is not None:
         raise UserError("cannot be combined with --length", where="--no-speed", do="remove one of the two")
     options = replace(options, output=output)

@@ -77,6 +77,7 @@ def command(
     """
     import dataclasses
 
+    from compress.cli._flags import refuse_flags
     from compress.cli.options import resolve_device
     from compress.commands.export import export_folder, export_pyfunc, export_stock
     from compress.errors import UserError
@@ -86,14 +87,8 @@ def command(
     if kind in ("onnx", "openvino"):
         export_folder(model, head, opset, split, options, portable=portable, by=writer, openvino=kind == "openvino")
         return
-    for flag, asked in (
-        ("--head", head is not None),
-        ("--opset", opset is not None),
-        ("--portable", portable),
-        ("--writer", writer != "compress"),
-    ):
-        if asked:
-            raise UserError("only applies to ONNX export", where=flag, do="remove it or use --to onnx")
+    other = {"--head": head, "--opset": opset, "--portable": portable, "--writer": writer != "compress"}
+    refuse_flags(other, "only applies to ONNX export", "remove it or use --to onnx")
     if kind != "hf" and options.push:
         why = f"{'an MLflow model' if kind == 'pyfunc' else 'a web page'} is not a model folder"
         raise UserError(f"cannot be combined with --to {kind}", where="--push", why=why, do="remove one of the two")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,6 +124,7 @@ def command(
     answered with it. Embeddings are pooled and post-processed as the folder's
     modules.json specifies (written by sentence-transformers or compress analyze --save-embedder); else mean pooling.
     """
+    from compress.cli._flags import refuse_flags
     from compress.commands.predict import predict_texts
     from compress.commands.predict_shards import ShardOptions, predict_shards
     from compress.errors import require_short_path
@@ -135,17 +135,21 @@ def command(
     asked = {"no_answer_threshold": no_answer_threshold, "long_text": long_text}
     settings = {name: value for name, value in asked.items() if value is not None}
     if embeddings:
-        others = {"pair": pairs, "question": questions, "context": contexts} | asked
-        _refuse(others, "does not apply to embeddings", "remove it, or remove --embeddings")
+        others = {
+            "--pair": pairs, "--question": questions, "--context": contexts,
+            "--no-answer-threshold": no_answer_threshold, "--long-text": long_text,
+        }  # fmt: skip
+        refuse_flags(others, "does not apply to embeddings", "remove it, or remove --embeddings")
     output: Path | None = where["output"]
     if file is None:
-        _refuse({"bad_rows": bad_rows, "output": output}, "is for rows of a file", "add --file FILE")
+        refuse_flags({"--bad-rows": bad_rows, "--output": output}, "is for rows of a file", "add --file FILE")
     if output is None:
-        lonely = {**where, "resume": where["resume"] or None, "shard_rows": shard_rows, "join": join}
-        _refuse(lonely, "has no effect without --output", "add --output FOLDER")
+        lonely = {**{f"--{name}": value for name, value in where.items()}, "--shard-rows": shard_rows, "--join": join}
+        refuse_flags(lonely, "has no effect without --output", "add --output FOLDER")
     else:
         require_short_path(output, "--output")
-        _refuse({"texts": texts, "question": questions, "pair": pairs}, "cannot be combined with --output", "remove it")
+        others = {"TEXTS": texts, "--question": questions, "--pair": pairs}
+        refuse_flags(others, "cannot be combined with --output", "remove it")
     request = ModelRequest(
         resolve(model), options.device, options.precision, options.runtime, embeddings=embeddings, settings=settings
     )
@@ -154,12 +158,3 @@ def command(
         predict_shards(request, file, shards, replace(options, **where))
         return
     predict_texts(request, texts, pairs, file, options, questions=questions, contexts=contexts, bad_rows=bad_rows)
-
-
-def _refuse(given: Mapping[str, Any], what: str, do: str) -> None:
-    """Raise UserError for the first of these flags that was given."""
-    from compress.errors import UserError
-
-    name = next((name for name, value in given.items() if value not in (None, ())), None)
-    if name is not None:
-        raise UserError(what, where="TEXTS" if name == "texts" else f"--{name.replace('_', '-')}", do=do)
