@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from haste import never_wait_for_the_disk, time_few_calls
+from haste import never_wait_for_the_disk, send_to_store, time_few_calls
 from small_sets import shrink
 from wordpiece import SPECIALS, make_wordpiece_files
 
@@ -56,6 +56,12 @@ def pytest_collection_finish() -> None:
     """Tests and modules live until the end: the garbage collector need not look through them again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before any fixture: only tests marked `store`, and those of tracking, look at what arrives in MLflow."""
+    send_to_store(item.get_closest_marker("store") is not None or item.path.parent.name == "tracking")
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from sqlite3 import dbapi2
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from compress.tracking import run
+
+_open_sender = run._sender
 ROUNDS = 2
 """Timed calls of each model, and of each of its texts."""
 TEXTS = 2
@@ -32,6 +36,27 @@ def do_not_wait_for_quiet(patch: pytest.MonkeyPatch) -> None:
     from evaluation.cost import least
 
     patch.setattr(least, "PATIENCE", 0.5)
+
+
+class JournalOnly:
+    """Stands for a `tracking.sender.Sender`: what a run says stays in its journal, as if all of it had been sent."""
+
+    run_id = None
+    sent_records = sys.maxsize
+    files_left = 0
+
+    def flush(self, seconds: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def send_to_store(wanted: bool) -> None:
+    """Whether commands in this process send what they track. A tenth of the time of all tests would go into it, and few
+    of them look at the store."""
+    opened: Any = _open_sender if wanted else lambda *args, **options: JournalOnly()
+    run._sender = opened
 
 
 @contextmanager

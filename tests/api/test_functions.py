@@ -32,6 +32,7 @@ HOW: dict[str, Any] = {"set": QUICK, "quiet": True, "max_length": 24, "device": 
 needs_onnx = pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="needs the extra onnx")
 
 
+@pytest.mark.store
 def test_finetune(classifier: Model, splits: Any, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = list(sys.argv)
     result = compress.finetune(classifier, splits, training=SHORT, output="tuned", **HOW)
@@ -95,6 +96,7 @@ VERBS: dict[str, tuple[Callable[..., RunResult], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.store
 @pytest.mark.parametrize("name", thorough_but(["prune_layers without recovery", "quantize"], VERBS))
 def test_verbs(classifier: Model, splits: Any, name: str) -> None:
     verb, values = VERBS[name]
@@ -110,6 +112,7 @@ def test_run_of_a_recipe(classifier: Model, splits: Any) -> None:
     assert result.model.predict(TEXT)
 
 
+@pytest.mark.store
 @pytest.mark.thorough
 @needs_onnx
 def test_fit(classifier: Model, splits: Any) -> None:
@@ -184,6 +187,7 @@ def test_analyze(classifier: Model, splits: Any) -> None:
     assert list(Path("looked").glob("*.svg"))
 
 
+@pytest.mark.store
 def test_promote_and_verify(classifier: Model) -> None:
     result = compress.promote(classifier, "champion", name="opinions", quiet=True)
     assert result["version"] == "1"

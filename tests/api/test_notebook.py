@@ -25,6 +25,7 @@ def test_it_is_stored_without_outputs() -> None:
     assert all(cell["outputs"] == [] for cell in document["cells"] if cell["cell_type"] == "code")
 
 
+@pytest.mark.store
 @pytest.mark.thorough
 def test_it_runs_from_top_to_bottom(place: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}

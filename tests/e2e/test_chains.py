@@ -53,6 +53,7 @@ def weights(run: str) -> dict[str, str]:
     return {name: sha(Path(run) / name / "model.safetensors") for name in folders}
 
 
+@pytest.mark.store
 @pytest.mark.thorough
 def test_a_chain_is_measured_stage_by_stage_and_reused_by_content(compress: Cli) -> None:
     first = made(compress(*RUN, "--output", "runs/a", "--until", "3-distill", "--quiet"))

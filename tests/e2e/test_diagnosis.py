@@ -39,6 +39,7 @@ def knowing(schooled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return folder
 
 
+@pytest.mark.store
 def test_a_finding_is_told_kept_and_shown(taught: Path, compress: Cli) -> None:
     done = compress(*DISTILL, "--set", RANDOM, "--output", "runs/s")
     assert done.code == 0, done.err

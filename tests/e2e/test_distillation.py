@@ -87,6 +87,7 @@ def test_a_control_unless_it_is_declined(taught: Path, compress: Cli) -> None:
     assert not (taught / "runs/without/control").exists()
 
 
+@pytest.mark.store
 @pytest.mark.thorough
 def test_several_seeds_tell_mean_and_spread(taught: Path, compress: Cli) -> None:
     words = (*DISTILL, "--set", "stages.0.control=true", "--seeds", "2", "--output", "runs/many")

@@ -24,6 +24,7 @@ def two(own_model: Path, other_model: Path, work: Path) -> Path:
     return work
 
 
+@pytest.mark.store
 def test_each_and_all_together_are_measured_and_remembered(two: Path, compress: Cli) -> None:
     before = {name: sha(two / name / "compress.json") for name in ("mine", "other")}
     done = compress(*RUN, "--recipe", "./several.yaml", "--set", "stages.0.control=true", "--json")

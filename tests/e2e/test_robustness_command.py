@@ -25,6 +25,7 @@ def logged_runs(work: Path) -> Any:
     return store(work).search_runs([experiment.experiment_id], "tags.`compress.robustness` = 'typos'")
 
 
+@pytest.mark.store
 def test_the_curve_is_told_alike_everywhere(taught: Path, compress: Cli) -> None:
     shutil.copytree(TEACHER, "模型")
     done = compress(*TYPOS, "--against", "模型", "--json", "--quiet", "--output", "out")
@@ -56,6 +57,7 @@ def test_the_curve_is_told_alike_everywhere(taught: Path, compress: Cli) -> None
     assert {a.path for a in store(taught).list_artifacts(run.info.run_id)} >= {"robustness.json", "robustness.svg"}
 
 
+@pytest.mark.store
 @pytest.mark.thorough
 def test_two_models_are_compared_row_by_row_at_every_rate(taught: Path, compress: Cli) -> None:
     assert compress("finetune", "--recipe", "finetune", "--model", PRETRAINED, "--data", "data", "--output", "other",

@@ -76,6 +76,7 @@ def test_export_to_other_programs(kind: str, mine: Path, compress: Cli) -> None:
     check_carried(Path("out"), mine)
 
 
+@pytest.mark.store
 @pytest.mark.thorough
 def test_pyfunc_and_the_registry_hold_the_folder_as_it_is(
     mine: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ stages:
 GRID = "sweep={stages.0.pattern.groups: [2, 1], stages.0.embedding.size: [8, 4]}"
 
 
+@pytest.mark.store
 def test_four_runs_under_one_parent(taught: Path, compress: Cli) -> None:
     (taught / "grid.yaml").write_text(SWEEP, encoding="utf-8")
     command = ("run", "./grid.yaml", "--set", f"teacher={TEACHER}", "--data", "data", "--set", GRID)

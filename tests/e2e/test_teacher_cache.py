@@ -48,6 +48,7 @@ def losses(run: Path) -> list[float]:
     return [r["values"]["train/loss"] for r in records if r["op"] == "metrics" and "train/loss" in r["values"]]
 
 
+@pytest.mark.store
 def test_the_first_student_fills_and_the_others_read(taught: Path, compress: Cli) -> None:
     first = compress(*CACHED, "--output", "runs/first")
     assert first.code == 0, first.err

@@ -354,6 +354,7 @@ def test_quiet_says_nothing_but_the_result(taught: Path, compress: Cli) -> None:
     assert "model    runs/q/student" in done.out
 
 
+@pytest.mark.store
 @pytest.mark.thorough
 def test_a_finished_run_that_is_resumed_trains_nothing(taught: Path, compress: Cli) -> None:
     assert compress(*DISTILL, "--output", "runs/f").code == 0

@@ -39,6 +39,7 @@ def tree(folder: Path) -> dict[str, list[str]]:
     return {name: sorted(below) for name, below in found.items()}
 
 
+@pytest.mark.store
 @pytest.mark.thorough
 def test_workers_make_the_same_models_and_resume_makes_what_is_missing(taught: Path, compress: Cli) -> None:
     alone = compress(*SEEDS, "--output", "runs/alone", "--json")
@@ -110,6 +111,7 @@ def test_ctrl_c_ends_all_and_says_how_to_go_on(taught: Path) -> None:
     assert all(any((log.parent / "stages").rglob("checkpoints/*")) for log in logs), "both wrote a checkpoint"
 
 
+@pytest.mark.store
 @pytest.mark.thorough
 def test_a_sweep_with_seeds_is_one_table_under_one_parent(taught: Path, compress: Cli) -> None:
     words = (*DISTILL, "--sweep", "stages.0.training.learning_rate=1e-3,2e-3", "--seeds", "2", "--threads", "1")
