@@ -21,7 +21,8 @@ def stock_answer(folder: Path, loaded: LoadedModel) -> Answer:
 
     transformers.utils.logging.disable_progress_bar()
     task = "task" in stock_heads(loaded.heads)
-    (name,) = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False).architectures or ("AutoModel",)
+    # A folder may name several classes; transformers itself takes the first.
+    name, *_ = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False).architectures or ("AutoModel",)
     kind = getattr(transformers, name) if task else transformers.AutoModel
     model = kind.from_pretrained(folder, trust_remote_code=False, use_safetensors=True).eval()
     per_token = task and loaded.heads["task"].kind in ("token_classification", "question_answering")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -57,3 +58,15 @@ def test_they_are_those_of_our_model(
     rows = len(LENGTHS) if kind == "classification" else sum(LENGTHS)
     assert len(theirs) == rows
     np.testing.assert_allclose(theirs, ours, atol=1e-5)
+
+
+def test_of_several_classes_the_first_answers(
+    tmp_path: Path, toy_tokenizer_files: dict[str, bytes], tiny_config: EncoderConfig
+) -> None:
+    folder = saved(tmp_path, toy_tokenizer_files, tiny_config, "classification")
+    loaded = load_model(folder)
+    before = stock_answer(folder, loaded)(batch())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["architectures"].append("BertModel")
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    np.testing.assert_array_equal(stock_answer(folder, loaded)(batch()), before)

@@ -36,7 +36,8 @@ def test_the_plan_says_what_is_built() -> None:
     assert line.startswith("pretrain 2 layers x 16 (2 heads, feed-forward 24) with ")
     assert line.endswith(" masked LM: 10 steps, 32 rows a step, learning rate 0.001")
     assert " masked LM + SOP: " in stage(sentence_pairs="sop").plan()[0]
-    assert "24) in 1 groups of 2 with" in stage(encoder={**SHAPE, "groups": 1, "inner": 2}).plan()[0]
+    assert "24) in 2 groups of 1 with" in stage(encoder={**SHAPE, "groups": 2, "inner": 1}).plan()[0]
+    assert "24) in 1 group of 2 with" in stage(encoder={**SHAPE, "groups": 1, "inner": 2}).plan()[0]
     assert " of a generator x 8 (1 heads) + 50 x replaced-token detection: " in stage(**ELECTRA).plan()[0]
 
 

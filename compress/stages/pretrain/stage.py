@@ -48,9 +48,13 @@ class Stage:
         pairs = "" if self.spec.sentence_pairs == "none" else f" + {self.spec.sentence_pairs.upper()}"
         return [
             f"pretrain {e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.intermediate_size})"
-            f"{'' if e.groups is None else f' in {e.groups} groups of {e.inner}'}"
+            f"{self._plan_groups()}"
             f" with {self.spec.masking.strategy} masked LM{pairs}{self._plan_generator()}: {describe_plan(t, e.hidden)}"
         ]
+
+    def _plan_groups(self) -> str:
+        e = self.spec.encoder
+        return "" if e.groups is None else f" in {e.groups} group{'s' * (e.groups != 1)} of {e.inner}"
 
     def prepare(self) -> PreparedStage:
         """A new encoder with random weights, the corpus in blocks, and the masked-LM (and sentence-pair) objectives.
