@@ -15,7 +15,7 @@ from torch import Tensor
 
 from compress.contracts import EncoderOutput, Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.modules.layers import sinusoids
+from compress.encoder.modules.layers import EncoderLayer, sinusoids
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 
@@ -202,6 +202,25 @@ def test_initial_weights_depend_on_the_seed_alone() -> None:
     assert 0.015 < table[1:].std() < 0.025
     assert (first.encoder.layers[0].attention_norm.weight == 1).all()  # pyright: ignore
     assert (first.heads["mlm"].bias == 0).all()  # pyright: ignore
+
+
+@pytest.mark.parametrize("name", VARIATIONS)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_layers_of_one_shape_have_nothing_in_common_but_their_form(name: str, device: str) -> None:
+    """All but the first are copies of it."""
+    config = replace(VARIATIONS[name], sharing=None)
+    with torch.device(device):
+        layers = Model(config).encoder.layers
+        alone = [EncoderLayer(config, shape, config.first_norm or n > 0) for n, shape in enumerate(config.group_shapes)]
+    for made, wanted in zip(layers, alone, strict=True):
+        assert str(made) == str(wanted)
+        ours, theirs = made.state_dict(keep_vars=True), wanted.state_dict(keep_vars=True)
+        assert [(n, x.shape, x.device, type(x)) for n, x in ours.items()] == [
+            (n, x.shape, x.device, type(x)) for n, x in theirs.items()
+        ]
+    held = [x for layer in layers for part in layer.modules() for x in vars(part).values() if isinstance(x, dict | set)]
+    tensors = [x for layer in layers for x in (*layer.parameters(), *layer.buffers())]
+    assert len({id(x) for x in (*held, *tensors)}) == len(held) + len(tensors)
 
 
 def test_sinusoids() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import psutil
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs, reads_layer
-from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.integers.fake_quantized import attach, compute_weight
 from compress.encoder.modules.dropout import dropout
 from compress.encoder.modules.exits import OpenRows, build_exits, read_exit
@@ -22,6 +22,7 @@ from compress.encoder.modules.layers import (
     LayerTrace,
     Pooler,
     Position,
+    copy_unset,
     fill,
     layer_norm,
     sinusoids,
@@ -46,10 +47,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(
-            EncoderLayer(config, shape, attention_norm=config.first_norm or group > 0)
-            for group, shape in enumerate(config.group_shapes)
-        )
+        self.layers = nn.ModuleList(_build_layers(config))
         tie(self.layers, config)
         bias = config.relative_bias
         self.relative = BiasTable(bias.buckets, config.layers[0].heads) if bias is not None and bias.shared else None
@@ -148,6 +146,17 @@ class Encoder(nn.Module):
                 do = "use the tokenizer that belongs to this model"
                 return UserError(f"{name} {found} is outside the model's table", why=f"allowed: 0..{rows - 1}", do=do)
         return UserError("a position is outside the model's table", why=f"allowed: 0..{self.config.max_positions - 1}")
+
+
+def _build_layers(config: EncoderConfig) -> Iterator[EncoderLayer]:
+    """One for each group of parameters."""
+    built: dict[tuple[LayerShape, bool], EncoderLayer] = {}
+    for group, shape in enumerate(config.group_shapes):
+        key = shape, config.first_norm or group > 0
+        if key in built:
+            yield copy_unset(built[key])
+        else:
+            yield built.setdefault(key, EncoderLayer(config, *key))
 
 
 def _collect(output: EncoderOutput, traces: list[LayerTrace], needs: Needs) -> None:
