@@ -11,7 +11,7 @@ from torch import Tensor
 
 import compress
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.modules.masks import require_pattern, sparse_parts
+from compress.encoder.modules.masks import list_sparse, require_pattern
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied
 from compress.errors import UserError
@@ -79,7 +79,7 @@ def save_model(
         given = head_files(model, meta, given)
     if cross_encoder.RANKING in {head.problem for head in model.head_configs.values()}:
         given = cross_encoder.without_embedder(given)
-    facts = _facts(target.name, model, values, objections, given)
+    facts = _facts(target.name, model.config, model.head_configs, values, objections, given)
     tensors = [tensor for held in files.values() for tensor in held.values()]
     contents = {id(data): len(data) for data in given.values()}
     needed = sum(t.numel() * t.element_size() for t in tensors) + sum(contents.values())
@@ -121,9 +121,7 @@ def annotate(
         _, objections = families.choose(config, heads, opened.family.model_type)
         if not opened.stock and not objections:
             objections = {opened.family.model_type: OLDER}
-        with torch.device("meta"):
-            model = Model(config, heads)
-        facts = _facts(folder.name, model, opened.values, objections, (*kept, *(beside or {})))
+        facts = _facts(folder.name, config, heads, opened.values, objections, (*kept, *(beside or {})))
         card = render(meta, facts)
     with atomic.new_folder(folder, replace=True) as temp:
         for name in kept:
@@ -172,8 +170,7 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def _state(model: Model, where: str) -> dict[str, Tensor]:
     """The model's tensors, each under one name; finite."""
-    with torch.device("meta"):
-        check_tied(model, Model(model.config, model.head_configs), where)
+    check_tied(model, weights.compute_expected_shapes(model.config, model.head_configs), where)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     seen: dict[int, str] = {}
     for name, tensor in state.items():
@@ -246,9 +243,13 @@ def _config_values(model: Model, family: Family, meta: FolderMeta, state: Mappin
 
 
 def _facts(
-    name: str, model: Model, values: Mapping[str, Any], objections: Mapping[str, str], files: Collection[str]
+    name: str,
+    config: EncoderConfig,
+    heads: Mapping[str, HeadConfig],
+    values: Mapping[str, Any],
+    objections: Mapping[str, str],
+    files: Collection[str],
 ) -> Facts:
-    config, heads = model.config, model.head_configs
     count = config.count_parameters() + sum(head.count_parameters(config) for head in heads.values())
     return Facts(
         name=name,
@@ -262,7 +263,7 @@ def _facts(
         quantized=config.quantization is not None,
         onnx=metas.ONNX in files,
         certificate=metas.CERTIFICATE in files,
-        sparse=len(sparse_parts(model)),
+        sparse=len(list_sparse(config)),
         exits=tuple(exit.layer for exit in heads["task"].exits) if "task" in heads else (),
     )
 

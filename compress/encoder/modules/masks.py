@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.layer_shape import KEPT, OF, PATTERN
 from compress.encoder.config.sparsity import SPARSITY
 from compress.encoder.modules.model import Model
@@ -33,12 +34,22 @@ def is_semi_structured(weight: Tensor) -> bool:
 
 def sparse_parts(model: Model) -> dict[str, nn.Linear]:
     """`layer 0 attention.query` → the linear layer of every matrix that the config calls sparse, each once."""
-    found: dict[str, Any] = {}
-    for layer, shape in enumerate(model.config.layers):
-        if model.config.groups.index(model.config.groups[layer]) == layer:
-            for name in shape.sparse:
-                found[f"layer {layer} {name}"] = part_of_layer(model, layer, name.split("."))
+    found: dict[str, Any] = {
+        f"layer {layer} {name}": part_of_layer(model, layer, name.split("."))
+        for layer, name in list_sparse(model.config)
+    }
     return found
+
+
+def list_sparse(config: EncoderConfig) -> list[tuple[int, str]]:
+    """(layer, `attention.query`) of every matrix that a config calls sparse, each once."""
+    groups = config.groups
+    return [
+        (layer, name)
+        for layer, shape in enumerate(config.layers)
+        if groups.index(groups[layer]) == layer
+        for name in shape.sparse
+    ]
 
 
 def masks(module: nn.Module) -> list[tuple[Tensor, Tensor]]:

@@ -6,7 +6,7 @@ copying, moving or loading, and it is stored once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -136,13 +136,13 @@ def _spread(linears: Sequence[nn.Module]) -> Tensor:
     return (weights - weights.mean(0)).square().sum() / weights.detach().square().sum().clamp(min=1e-30)
 
 
-def check_tied(model: nn.Module, expected: nn.Module, where: str) -> None:
-    """Raise UserError unless `model` holds the tensors of `expected`, the same architecture built anew, and no others.
+def check_tied(model: nn.Module, expected: Collection[str], where: str) -> None:
+    """Raise UserError unless `model` holds the tensors `expected`, those of the architecture built anew, and no others.
 
     A tensor too many is one that should be shared and is not: tied tensors that came apart.
     """
-    ours, wanted = model.state_dict(), expected.state_dict()
-    apart = sorted(ours.keys() - wanted.keys())
+    ours, wanted = set(model.state_dict()), set(expected)
+    apart = sorted(ours - wanted)
     if apart:
         raise UserError(
             f"'{apart[0]}' is not tied",
@@ -151,6 +151,6 @@ def check_tied(model: nn.Module, expected: nn.Module, where: str) -> None:
             + (f", {len(apart)} of them" if len(apart) > 1 else ""),
             do="create the model from its config and load the weights into it",
         )
-    missing = sorted(wanted.keys() - ours.keys())
+    missing = sorted(wanted - ours)
     if missing:
         raise UserError(f"'{missing[0]}' is missing", where=where, why="the config requires it")

@@ -120,7 +120,7 @@ class Stage:
             c.workshop.stop()
             factors = self._factorize(made, batches)
             made = factorization.apply(made, factors)
-        check_tied(made, Model(made.config, made.head_configs), where)
+        check_tied(made, Model(made.config, made.head_configs).state_dict(), where)
         return self._prepared(original, made.eval(), groups, factors)
 
     def _prepared(
