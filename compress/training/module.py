@@ -97,15 +97,15 @@ class StageModule(nn.Module):
         """Objective → number of things it averages over in this batch."""
         return self._counts(batch) | {c.name: batch.tokens for c in self.companions if c.name is not None}
 
-    def forward(self, batch: Batch) -> dict[str, Term]:
-        """Terms of the objectives that have something to count here."""
+    def forward(self, batch: Batch, teacher: EncoderOutput | None = None) -> dict[str, Term]:
+        """Terms of the objectives that have something to count here. teacher: what `ask_teacher` gave of this batch."""
         counts = self._counts(batch)
         live = {name: objective for name, objective in self._named().items() if counts[name]}
         terms = self._penalties(batch) if self.training else {}
         if not live:
             return terms
         student = cast(EncoderOutput, self.student(batch, _union(o.student_needs for o in live.values())))
-        teacher = self._ask_teacher(batch, live)
+        teacher = self.ask_teacher(batch) if teacher is None else teacher
         student, teacher, batch = self.prepare_outputs(student, teacher, batch)
         found = {name: Term(o(student, teacher, batch), self.weights[name], counts[name]) for name, o in live.items()}
         return found | terms
@@ -126,8 +126,11 @@ class StageModule(nn.Module):
     def _named(self) -> dict[str, Objective]:
         return {name: cast(Objective, objective) for name, objective in self.objectives.items()}
 
-    def _ask_teacher(self, batch: Batch, live: Mapping[str, Objective]) -> EncoderOutput | None:
-        needs = [o.teacher_needs for o in live.values() if o.teacher_needs is not None]
+    def ask_teacher(self, batch: Batch) -> EncoderOutput | None:
+        """What the objectives that have something to count here need of it; None where they need nothing."""
+        counts = self._counts(batch)
+        asked = [objective.teacher_needs for name, objective in self._named().items() if counts[name]]
+        needs = [one for one in asked if one is not None]
         if self.teacher is None or not needs:
             return None
         # The student's autocast is not the teacher's: it was prepared in a precision of its own.

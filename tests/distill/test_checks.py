@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,13 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
+from compress.stages.distill import diagnosis
 from compress.stages.distill.checks._check import Check, Course, Finding, Start
 from compress.stages.distill.checks.still_projections import matrices
-from compress.stages.distill.diagnosis import PACKAGE
+from compress.stages.distill.diagnosis import PACKAGE, Diagnosis
 from compress.stages.distill.probe import CorpusProbe, TaskProbe
 from compress.stages.distill.spec import Spec
+from compress.training.context import NullLog
 from compress.training.module import StageModule
 
 ROWS = 64
@@ -369,3 +372,51 @@ def test_objectives_that_do_not_fall(probe: TaskProbe, tokenizer: Tokenizer) -> 
     assert found.text == "did not fall in 100 steps: hard_labels (1 → 1.01)"
     rows[1]["step"] = 50
     assert during("standing_objectives", at, at.ours, *rows) is None, "there is time left"
+
+
+# --- what they read -----------------------------------------------------------------------------------------------
+
+
+class FixedRows:
+    """A source of two batches."""
+
+    fingerprint = ""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self.batches = batches
+
+    def steps(self, epoch: int) -> int:
+        return len(self.batches)
+
+    def step(self, epoch: int, index: int) -> Sequence[Batch]:
+        return [self.batches[index]]
+
+
+@pytest.mark.parametrize(("room", "times"), [(1 << 20, 1), (1, 3)])
+def test_the_teacher_is_asked_once_about_the_training_rows(
+    room: int, times: int, table: Table, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again at each reading where its outputs have no room; what is read is the same."""
+    monkeypatch.setattr(diagnosis, "KEPT_BYTES", room)
+    monkeypatch.setattr(diagnosis, "SEEN_ROWS", 2 * 8)
+    asked: list[Batch] = []
+
+    def teacher(batch: Batch, needs: Needs) -> EncoderOutput:
+        asked.append(batch)
+        return knows(tokenizer)(batch, needs)
+
+    probe = TaskProbe(table, tokenizer, 16, "fp32", "cpu", rows=8)
+    at = start(probe, teacher, said=spec(objectives=[{"kind": "soft_targets"}], checks="warn"))
+    context: Any = SimpleNamespace(device="cpu", precision="fp32", say=lambda line: None)
+    looked = Diagnosis(at, FixedRows([probe.batches[0]] * 2), context)
+    module, of_probe = at.module.eval(), len(asked)
+    looked.begin(NullLog())  # pyright: ignore[reportArgumentType]
+    first = looked.observe(module, [{"step": 0.0}])
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(1.1)
+    second = looked.observe(module, [{"step": 5.0}])
+    assert len(asked) - of_probe == 2 * times + (0 if times == 1 else 1), "the first batch is asked about before"
+    assert first == {**first, **looked.first}
+    fresh = diagnosis.measure_objectives(module, looked.seen, [None, None], context)
+    assert second["probe/soft_targets"] == fresh["soft_targets"] != first["probe/soft_targets"]

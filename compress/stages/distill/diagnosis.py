@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from compress import registry
-from compress.contracts import Batch, BatchSource
+from compress.contracts import Batch, BatchSource, EncoderOutput, TopLogits, VocabularyOutput
 from compress.data.tables.table import Table
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
@@ -33,6 +33,9 @@ from compress.training.precision import autocast
 
 PACKAGE = "compress.stages.distill.checks"
 SEEN_ROWS = 64
+KEPT_BYTES = 64 << 20
+"""Of the teacher's outputs on these rows, which are the same at each validation; where they take more, it is asked
+again."""
 
 
 class Diagnosis:
@@ -41,6 +44,7 @@ class Diagnosis:
     def __init__(self, start: Start, source: BatchSource, context: StageContext) -> None:
         self.start, self.context = start, context
         self.seen = _first_rows(source, context.device)
+        self._taught: Sequence[EncoderOutput | None] | None = None
         self.findings: list[Finding] = []
         self._checks = [registry.load(PACKAGE, kind)() for kind in registry.parts(PACKAGE)]
         self._log: TrackedRun | None = None
@@ -93,7 +97,9 @@ class Diagnosis:
         """The probe's figures, and the losses on the fixed training rows."""
         start = self.start
         alike = {} if start.theirs is None else start.probe.compare(ours, start.theirs)
-        values = measure_objectives(module, self.seen, self.context)
+        if self._taught is None:
+            self._taught = ask_about(module, self.seen)
+        values = measure_objectives(module, self.seen, self._taught, self.context)
         total = sum(module.weights[name] * value for name, value in values.items())
         return {**alike, "probe_loss": total, **{f"probe/{name}": value for name, value in values.items()}}
 
@@ -193,13 +199,37 @@ def _first_rows(source: BatchSource, device: str) -> list[Batch]:
     return found
 
 
-def measure_objectives(module: StageModule, batches: Sequence[Batch], context: StageContext) -> dict[str, float]:
-    """Objective → its mean over these batches, as the module is (evaluation mode: without dropout)."""
+def ask_about(module: StageModule, batches: Sequence[Batch]) -> list[EncoderOutput | None]:
+    """What the teacher says of each batch, None of those for which there is no room."""
+    said, taken = [], 0
+    for batch in batches:
+        output = module.ask_teacher(batch) if taken < KEPT_BYTES else None
+        taken += 0 if output is None else _count_bytes(output)
+        said.append(output if taken < KEPT_BYTES else None)
+    return said
+
+
+def _count_bytes(value: object) -> int:
+    """Of the tensors in an output. Those of a vocabulary never have room."""
+    if isinstance(value, EncoderOutput):
+        return sum(_count_bytes(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if isinstance(value, VocabularyOutput | TopLogits):
+        return KEPT_BYTES
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    return sum(map(_count_bytes, value)) if isinstance(value, Sequence) else 0
+
+
+def measure_objectives(
+    module: StageModule, batches: Sequence[Batch], taught: Sequence[EncoderOutput | None], context: StageContext
+) -> dict[str, float]:
+    """Objective → its mean over these batches, as the module is (evaluation mode: without dropout). taught: what the
+    teacher said of each; None: it is asked."""
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     with torch.no_grad(), autocast(context.precision, torch.device(context.device)):
-        for batch in batches:
-            for name, term in module(batch).items():
+        for batch, said in zip(batches, taught, strict=True):
+            for name, term in module(batch, said).items():
                 sums[name] = sums.get(name, 0.0) + float(term.value) * term.count
                 counts[name] = counts.get(name, 0) + term.count
     return {name: total / counts[name] for name, total in sums.items()}
