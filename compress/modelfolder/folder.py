@@ -21,6 +21,7 @@ from compress.encoder.config.schemes import POOLER
 from compress.encoder.modules.layers import fill
 from compress.encoder.modules.masks import require_pattern
 from compress.encoder.modules.model import Model
+from compress.encoder.modules.tensors import assign_tensors
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder import meta, private, vocabulary, weights
 from compress.modelfolder.family import stock_heads
@@ -145,7 +146,7 @@ def load_model(
     require_pattern(model, str(opened.path))
     meta = opened.meta if "task" in kept else opened.meta.model_copy(update={"label_names": ()})
     return LoadedModel(
-        model=model.to(device).eval(),
+        model=(model if torch.device(device).type == "cpu" else model.to(device)).eval(),
         config=config,
         heads=model.head_configs,
         family=opened.family.model_type,
@@ -288,7 +289,7 @@ def _build(
     if not any(name.startswith("encoder.pooler.") for name in state):
         new.append("encoder.pooler.")
     given = {name: t for name, t in state.items() if name in wanted and not name.startswith(tuple(new))}
-    model.load_state_dict(given, strict=False, assign=True)
+    assign_tensors(model, given)
     generator = torch.Generator("cpu").manual_seed(seed)
     modules: list[nn.Module] = [model.heads[name] for name in sorted(fresh)]
     if model.encoder.pooler is not None and "encoder.pooler." in new:

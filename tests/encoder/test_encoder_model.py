@@ -17,6 +17,7 @@ from compress.contracts import EncoderOutput, Needs
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.layers import EncoderLayer, sinusoids
 from compress.encoder.modules.model import Model
+from compress.encoder.modules.tensors import assign_tensors
 from compress.errors import UserError
 
 
@@ -239,9 +240,16 @@ def test_loads_into_a_model_without_memory() -> None:
     original = model(VARIATIONS["sinusoidal"])
     with torch.device("meta"):
         other = Model(original.config, original.head_configs)
-    other.load_state_dict(original.state_dict(), assign=True)
+    state = original.state_dict()
+    assign_tensors(other, state)
     b = batch([5, 2])
     assert torch.equal(other.eval()(b, Needs(mlm="all")).last_hidden, original(b).last_hidden)
+    for name, tensor in other.state_dict().items():
+        assert tensor.data_ptr() == state[name].data_ptr(), "not a copy"
+    assert {n for n, p in other.named_parameters() if p.requires_grad} == {n for n, _ in original.named_parameters()}
+    narrow = {"encoder.embeddings.word.weight": torch.zeros(50, 8)}
+    with pytest.raises(ValueError, match=r"word\.weight has shape \(50, 8\), and the model's has \(50, 16\)"):
+        assign_tensors(other, narrow)
 
 
 @pytest.mark.parametrize("name", VARIATIONS)

@@ -20,6 +20,7 @@ from compress.encoder.integers.fake_quantized import Quantized, QuantizedLinear,
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward, GlobalProjections
 from compress.encoder.modules.model import NOTHING, Model
 from compress.encoder.modules.relative import BiasTable
+from compress.encoder.modules.tensors import assign_tensors
 from compress.encoder.modules.tied import SharedLinear
 
 Precision = Literal["fp32", "bf16"]
@@ -68,7 +69,7 @@ def copy_in_dtype(model: Model, dtype: torch.dtype) -> Model:
     with torch.device("meta"):
         twin = Model(model.config, model.head_configs)
     state = {name: tensor.detach().to(dtype, copy=True) for name, tensor in model.state_dict().items()}
-    twin.load_state_dict(state, assign=True)
+    assign_tensors(twin, state)
     return twin.requires_grad_(False)
 
 

@@ -362,10 +362,12 @@ def _check_heads(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> None
 
 def _check_memory(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> None:
     """Refuse, before anything is allocated, weights that cannot fit into this machine's memory."""
+    if torch.get_default_device().type != "cpu":
+        return
     count = config.count_parameters() + sum(head.count_parameters(config) for head in heads.values())
     needed = count * torch.get_default_dtype().itemsize
     total = psutil.virtual_memory().total
-    if torch.get_default_device().type == "cpu" and needed > total:
+    if needed > total:
         raise UserError(
             f"not enough memory for a model of {count:,} parameters",
             why=f"it needs {needed / 1e9:.1f} GB, this machine has {total / 1e9:.1f} GB",
