@@ -22,7 +22,9 @@ EXTRAS: dict[str, str] = {"onnx": "onnx", "onnxruntime": "onnx", "openvino": "op
 
 def versions() -> dict[Runtime, str | None]:
     """Every runtime and its version, None where it is not installed."""
-    return {name: metadata.version(p) if util.find_spec(p := package(name)) else None for name in RUNTIMES}
+    packages = {package(name) for name in RUNTIMES}
+    found = {name: metadata.version(name) if util.find_spec(name) else None for name in packages}
+    return {name: found[package(name)] for name in RUNTIMES}
 
 
 def package(runtime: Runtime) -> str:

@@ -249,6 +249,8 @@ def _check_depth(content: Any, where: str, depth: int) -> None:
 
 def _check_characters(text: str, where: str) -> None:
     """Half a surrogate pair is a string that nothing can print, hash or store."""
+    if "\\u" not in text:
+        return
     lone = next((match for match in _SURROGATE.finditer(text) if match.group(1)), None)
     if lone is not None:
         what = "a string contains a lone surrogate"

@@ -279,4 +279,4 @@ def _finite(tensor: Tensor) -> bool:
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     plain = plain.float() if plain.element_size() == 1 else plain
     low, high = torch.aminmax(plain)  # one pass without a mask in memory; a NaN comes through
-    return bool(torch.isfinite(low) & torch.isfinite(high))
+    return math.isfinite(low.item()) and math.isfinite(high.item())

@@ -287,7 +287,9 @@ def silence() -> None:
     """Keeps mlflow's own noise off the terminal: it prints a traceback of 6 kB for every call that fails, and we report
     a failure once, in one line. Warnings that are not ours are dropped by name."""
     for name in ("mlflow", "alembic", "urllib3.connectionpool"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+        logger = logging.getLogger(name)
+        if logger.level != logging.CRITICAL:  # setting it visits every logger there is
+            logger.setLevel(logging.CRITICAL)
     # sqlalchemy 2.1 on mlflow 3.17's mappers; the category is not importable without sqlalchemy, the text is enough
     warnings.filterwarnings("ignore", message=r"The ``noload`` loader strategy is deprecated")
     warnings.filterwarnings("ignore", module=r"(mlflow|alembic|sqlalchemy|pydantic)(\..*)?")

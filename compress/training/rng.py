@@ -56,8 +56,8 @@ def preserve_generators(device: torch.device) -> Iterator[None]:
 
 
 def _bytes(text: str) -> Tensor:
-    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
 def _text(data: Tensor) -> str:
-    return bytes(data.tolist()).decode()
+    return data.cpu().numpy().tobytes().decode()

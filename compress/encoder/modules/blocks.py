@@ -37,12 +37,12 @@ class Block:
     lengths: Sequence[int]
     padding: Padding | None = None
 
-    @property
+    @functools.cached_property
     def length(self) -> int:
         """L, of the longest."""
         return max(self.lengths, default=0)
 
-    @property
+    @functools.cached_property
     def tokens(self) -> int:
         """t, of all its sequences."""
         return sum(self.lengths)
@@ -123,7 +123,8 @@ class _Pad(torch.autograd.Function):
 
 def spread(blocks: Sequence[Block], *tensors: Tensor, heads_first: bool = False) -> Iterator[tuple[Any, ...]]:
     """Each block with its part of tensors (T, H, K) of all tokens, each (n, H, L, K)."""
-    parts = [x.split([block.tokens for block in blocks]) for x in tensors]
+    sizes = [block.tokens for block in blocks]
+    parts = [x.split_with_sizes(sizes) for x in tensors]
     for block, *own in zip(blocks, *parts, strict=True):
         yield block, *(block.spread(x, heads_first=heads_first) for x in own)
 
