@@ -1,7 +1,8 @@
 """The only writer of finished files and folders: after a kill or a power cut at any moment, old or new is there, whole.
 
 A file: a temporary beside it, fsync, rename, fsync of the folder. A folder: a temporary folder, a manifest with the
-sha256 of each file, fsync of everything, rename, fsync of the parent. What was left behind by a dead writer is removed
+sha256 of each file, fsync of everything, rename, fsync of the parent; a file in it is therefore written under its name
+at once, and made durable once, with the folder. What was left behind by a dead writer is removed
 by the next write into the same folder; nothing that we did not write is ever removed or replaced.
 """
 
@@ -116,6 +117,8 @@ def write_safetensors(
 
 
 def _write(path: Path, chunks: Iterable[bytes | memoryview], size: int) -> None:
+    if temporary.is_being_filled(path.parent) and not os.path.lexists(path):
+        return _write_into_new_folder(path, chunks, size)
     make_folder(path.parent)
     with report_write_errors(path, size), temporary.hold_writer_lock(path.parent):
         temp = temporary.make_name_beside(path, temporary.NEW)
@@ -135,6 +138,22 @@ def _write(path: Path, chunks: Iterable[bytes | memoryview], size: int) -> None:
         fault(_FILE_REPLACED)
         fsync_folder(path.parent)
         fault(_FILE_DONE)
+
+
+def _write_into_new_folder(path: Path, chunks: Iterable[bytes | memoryview], size: int) -> None:
+    """Nobody reads the folder before `new_folder` has made all of it durable, or deletes it."""
+    with report_write_errors(path, size):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _create(path)
+        try:
+            with os.fdopen(descriptor, "wb", buffering=0) as file:
+                fault(_FILE_CREATED)
+                for chunk in chunks:
+                    _write_all(file.fileno(), chunk)
+                    fault(_FILE_CHUNK)
+        except BaseException:  # who fills the folder may do without this file
+            path.unlink()
+            raise
 
 
 def _create(path: Path) -> int:

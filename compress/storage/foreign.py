@@ -240,8 +240,8 @@ def _too_deep(where: str, depth: int) -> UserError:
 def _check_depth(content: Any, where: str, depth: int) -> None:
     level = [content]
     for _ in range(depth):
-        level = [item for node in level for item in (node.values() if isinstance(node, dict) else node)]
-        level = [item for item in level if isinstance(item, dict | list)]
+        items = (node.values() if type(node) is dict else node for node in level)
+        level = [item for some in items for item in some if type(item) in (dict, list)]
         if not level:
             return
     raise _too_deep(where, depth)

@@ -54,6 +54,11 @@ def parse(name: str) -> tuple[str, str] | None:
     return (kind, target) if check == _check(kind, token, target) else None
 
 
+def is_being_filled(folder: Path) -> bool:
+    """Whether a folder is a temporary of ours, or lies in one, that is to become a finished folder."""
+    return any(name.startswith(PREFIX) and (parse(name) or ("",))[0] == NEW for name in folder.parts)
+
+
 @contextlib.contextmanager
 def hold_writer_lock(folder: Path) -> Iterator[None]:
     """Hold the shared lock of a writer on `folder`; the first one in removes what dead writers left."""

@@ -204,7 +204,8 @@ def _info(name: str, row: Any, where: str) -> TensorInfo:
         if set(row) != {"dtype", "shape", "data_offsets"}:
             raise ValueError
         dtype, shape, (start, end) = row["dtype"], tuple(row["shape"]), row["data_offsets"]
-        if any(type(n) is not int or not 0 <= n < 1 << 62 for n in (*shape, start, end)) or len(shape) > 64:
+        numbers = (*shape, start, end)
+        if {*map(type, numbers)} != {int} or min(numbers) < 0 or max(numbers) >= 1 << 62 or len(shape) > 64:
             raise ValueError
         if not isinstance(dtype, str):
             raise ValueError

@@ -158,7 +158,7 @@ def test_killed_at_the_first_and_last_passings(
 
 def test_killed_again_and_again(here: Path, server: Server, whole: str) -> None:
     assert server.run(here, *RUN, fault="checkpoint.after_files:1:kill").code == -signal.SIGKILL
-    for fault in ("checkpoint.after_save:1:kill", "folder.after_fsync:1:kill", "file.after_replace:9:kill"):
+    for fault in ("checkpoint.after_save:1:kill", "folder.after_fsync:1:kill", "file.after_replace:3:kill"):
         assert server.run(here, *RUN, "--resume", fault=fault).code == -signal.SIGKILL
     resume(server, here)
     assert weights(here / "runs/x") == whole

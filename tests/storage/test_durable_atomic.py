@@ -267,7 +267,26 @@ def test_everything_is_synced_before_the_rename_and_the_parent_after(
     inside = {path for what, path in log if what == "content"}
     assert len(inside) == 5
     assert inside <= synced
+    assert [what for what, _ in log[:at]].count("fsync") == len(inside), "each once"
     assert log[-1] == ("fsync", str(tmp_path))
+
+
+def test_a_file_of_a_new_folder_is_whole_or_not_there_and_touches_no_other_name(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("old")
+
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise KeyboardInterrupt
+
+    with atomic.new_folder(tmp_path / "x") as temp:
+        os.link(kept, temp / "a")
+        atomic.write_text(temp / "a", "new")
+        with pytest.raises(KeyboardInterrupt):
+            atomic.write_chunks(temp / "sub" / "b", broken(), 8)
+        assert os.listdir(temp / "sub") == []
+    assert kept.read_text() == "old"
+    assert (tmp_path / "x" / "a").read_text() == "new"
 
 
 def test_a_file_is_synced_before_it_is_named_and_its_folder_after(
