@@ -40,7 +40,7 @@ def empty(kind: type[ModuleT], *args: Any, **kwargs: Any) -> ModuleT:
 
 
 def copy_unset(module: ModuleT) -> ModuleT:
-    """Another module like one that was just built, its parameters left unset too; a third of the price of building it.
+    """Another module like one that was just built, its parameters left unset too; at half the price of building it.
 
     Its plain attributes are the same objects, so they must not be changed, and it may be tied to no other module yet.
     """
