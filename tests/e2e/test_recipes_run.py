@@ -22,11 +22,14 @@ pytestmark = pytest.mark.thorough
 
 QUICK = {
     "data.max_length": 24,
+    "data.limit": 16,
     "evaluation.bootstrap": 100,
     "evaluation.latency": "{length: 16, warmup: 0, repeats: 5, seconds: 1}",
-    "evaluation.throughput_rows": 16,
+    "evaluation.throughput_rows": 4,
 }
 CORPUS = {"corpus.source": "corpus.txt", "corpus.text_column": "null", "corpus.max_length": 24}
+CONTROLLED = ("tinybert", "qat")
+"""Recipes that also train their control here; one in each of two commands shows that a recipe's control runs."""
 SMALL = {"layers": 2, "hidden": 16, "heads": 2, "intermediate_size": 32, "max_positions": 64}
 
 
@@ -73,6 +76,8 @@ def command(name: str) -> list[str]:
             changes |= {f"stages.{index}.embedding": "{size: 8}"} if stage.embedding is not None else {}
         if getattr(getattr(stage, "student", None), "hidden", None) is not None:
             changes |= {f"stages.{index}.student.hidden": 8}
+        if stage.kind == "distill" and stage.level == "task_specific" and name not in CONTROLLED:
+            changes |= {f"stages.{index}.control": "false"}
         if hasattr(stage, "encoder"):
             changes |= {f"stages.{index}.encoder.{key}": value for key, value in SMALL.items()}
     return words + [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
