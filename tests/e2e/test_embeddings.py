@@ -185,12 +185,22 @@ def test_recovery_training_is_of_vectors(mine: Path, compress: Cli, verb: str, f
     check_carried(made, mine, same_model=False)
 
 
-@pytest.mark.parametrize("asked", [None, pytest.param("cosine", marks=pytest.mark.thorough)])
-def test_fit_plans_by_the_vectors(
-    mine: Path, compress: Cli, asked: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which every fit of `mine` finds the blocks that the first one built."""
+    return tmp_path_factory.mktemp("blocks")
+
+
+@pytest.fixture
+def block_times(blocks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("COMPRESS_CACHE", str(blocks))
     monkeypatch.setattr(block_table, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))
+
+
+@pytest.mark.usefixtures("block_times")
+@pytest.mark.parametrize("asked", [None, pytest.param("cosine", marks=pytest.mark.thorough)])
+def test_fit_plans_by_the_vectors(mine: Path, compress: Cli, asked: str | None) -> None:
     flags = ("--length", "16", "--runtime", "onnxruntime", "--plans", "1", "--max-mb", "0.03", "--uncertified")
     chosen = () if asked is None else ("--metric", asked)
     done = compress("fit", mine, *DATA, *flags, *chosen, "--output", "runs/fit", "--json")
@@ -208,11 +218,10 @@ def test_fit_plans_by_the_vectors(
 
 
 @pytest.mark.thorough
-def test_fit_trains_its_candidates_by_the_vectors(mine: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(block_table, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))
+@pytest.mark.usefixtures("block_times")
+def test_fit_trains_its_candidates_by_the_vectors(mine: Path, compress: Cli) -> None:
     flags = ("--length", "16", "--runtime", "onnxruntime", "--plans", "1", "--max-mb", "0.03", "--uncertified")
-    trained = ("--train", "full", "--steps", "8", "--output", "runs/fit", "--json")
+    trained = ("--train", "full", "--steps", "4", "--output", "runs/fit", "--json")
     done = compress("fit", mine, *DATA, *flags, *trained)
     assert done.code == 0, done.err
     assert "skipped" not in done.err, "every training came to its end"

@@ -135,10 +135,17 @@ def test_verbs_without_training(mine: Path, compress: Cli, verb: str) -> None:
     assert 0 < figures(done)["quality/ndcg_at_10"] <= 1
 
 
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which every fit of `mine` finds the blocks that the first one built."""
+    return tmp_path_factory.mktemp("blocks")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("train", ["none", "recover"])
-def test_fit_to_a_budget(mine: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch, train: str) -> None:
+def test_fit_to_a_budget(mine: Path, blocks: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch, train: str) -> None:
     pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("COMPRESS_CACHE", str(blocks))
     monkeypatch.setattr(block_table, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))
     flags = ("--length", "16", "--runtime", "onnxruntime", "--plans", "1", "--max-mb", "0.03", "--uncertified")
     done = compress("fit", mine, *DATA, *flags, "--train", train, "--steps", "4", "--output", "runs/fit", "--json")
@@ -158,7 +165,7 @@ def test_an_embedder_becomes_a_reranker_by_fine_tuning(mine: Path, own_model: Pa
     save_model(own_model, loaded.model, tokenizer_files=loaded.tokenizer_files)
     as_sentence_transformers(own_model, 16, pooling="mean")
     words = ("finetune", "--model", own_model, "--task", "reranking", *DATA, "--max-length", "40")
-    rate = ("--set", "stages.0.training.learning_rate=0.01", "--set", "stages.0.training.steps=30")
+    rate = ("--set", "stages.0.training.learning_rate=0.01", "--set", "stages.0.training.steps=4")
     made = result(compress(*words, *rate, "--output", "runs/tuned"))
     assert not (made / "modules.json").exists()
     assert inspect(made).meta.task_settings.get("activation", "sigmoid") == "sigmoid"
@@ -168,7 +175,8 @@ def test_an_embedder_becomes_a_reranker_by_fine_tuning(mine: Path, own_model: Pa
 @pytest.mark.parametrize("objective", ["recipe", pytest.param("labelled", marks=pytest.mark.thorough)])
 def test_distil_a_reranker(mine: Path, compress: Cli, objective: str) -> None:
     flags = ("--recipe", "rerank-distil", "--teacher", "mine", *DATA, "--set", "data.max_length=40")
-    flags = (*flags, "--set", "stages.0.training.steps=20", "--set", "stages.0.training.learning_rate=0.003")
+    steps = 20 if objective == "recipe" else 2
+    flags = (*flags, "--set", f"stages.0.training.steps={steps}", "--set", "stages.0.training.learning_rate=0.003")
     if objective == "labelled":
         flags = (*flags, "--set", "stages.0.objectives=[{kind: margin_mse}, {kind: hard_labels}]")
     made = result(compress("distill", *flags, "--output", "runs/distilled"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from calibratable import make_overconfident
 from e2e_toy import QUICK, Cli
 from example_counts import thorough_but
 from long_text import check_limits, limits
+from safetensors.torch import load_file, save_file
 from sentence_folders import TEXTS, as_sentence_transformers, check_carried, module_files, vectors
 
 from compress.commands.export import export_folder, export_stock
@@ -208,9 +210,23 @@ def test_what_cannot_be_carried_over_is_rejected_before_any_work(mine: Path, com
 # --- a real model -----------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def one_layer_minilm(minilm: Path, tmp_path: Path) -> Path:
+    """all-MiniLM-L6-v2 with the first of its six layers: the files are those of the checkpoint."""
+    folder = shutil.copytree(minilm, tmp_path / "minilm")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    weights = load_file(folder / "model.safetensors")
+    first = {name: w for name, w in weights.items() if not re.search(r"\.layer\.[1-9]", name)}
+    assert len(first) < len(weights)
+    save_file(first, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
 @pytest.mark.thorough
-def test_minilm(minilm: Path, tmp_path: Path) -> None:
-    """all-MiniLM-L6-v2: mean pooling and vectors of length 1."""
+def test_minilm(one_layer_minilm: Path, tmp_path: Path) -> None:
+    """Mean pooling and vectors of length 1."""
+    minilm = one_layer_minilm
     options = RunOptions(quiet=True)
     made = []
     pytest.importorskip("onnxruntime")
