@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked_scripts import ForkedScripts
 from tracking_tools import Opener, Seen
 
 from compress.tracking import Store, TrackedRun, open_run, outages
@@ -19,6 +20,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     database = tmp_path_factory.mktemp("template") / "mlflow.db"
     Store(f"sqlite:///{database}").client()
     return database
+
+
+@pytest.fixture(scope="session")
+def scripts() -> Iterator[ForkedScripts]:
+    running = ForkedScripts()
+    yield running
+    running.close()
 
 
 @pytest.fixture(autouse=True)

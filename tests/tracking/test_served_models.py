@@ -6,12 +6,11 @@ import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked_scripts import ForkedScripts
 from tracking_tools import Opener, Seen
 
 from compress.cli.main import main
@@ -188,20 +187,37 @@ def test_a_copy_that_is_not_whole_is_not_read(
     assert _predicted("models:/torn@champion", capsys) == _expected(folder), "other weights under the same name"
 
 
-def test_two_processes_at_once(made: Maker, remote: Store, tmp_path: Path) -> None:
+_BOTH = """
+import os, sys
+
+import compress.predict.predictor
+from compress.cli.main import main
+
+os.chdir(sys.argv[1])
+children = []
+for name in ("first", "second"):
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), 1)
+        code = main(sys.argv[2:])
+        sys.stdout.flush()
+        os._exit(code)
+    children.append(child)
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+assert codes == [0, 0], codes
+"""
+
+
+def test_two_processes_at_once(made: Maker, remote: Store, scripts: ForkedScripts, tmp_path: Path) -> None:
     folder = made("student", 1)
     _call("promote", folder, "--as", "champion", "--name", "both")
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "compress", "predict", "models:/both@champion", *TEXTS, "--json"]
-    started = [
-        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(2)
-    ]
-    answers = [process.communicate(timeout=300) for process in started]
-    assert [process.returncode for process in started] == [0, 0], answers
-    for out, _ in answers:
-        assert [json.loads(line) for line in out.splitlines()] == _expected(folder)
+    environment = {name: os.environ[name] for name in ("MLFLOW_TRACKING_URI", "COMPRESS_CACHE")}
+    words = ("predict", "models:/both@champion", *TEXTS, "--json")
+    done = scripts.run(_BOTH, tmp_path, *words, **environment)
+    assert done.code == 0, done.err
+    for name in ("first", "second"):
+        answers = (tmp_path / name).read_text().splitlines()
+        assert [json.loads(line) for line in answers] == _expected(folder)
     assert len(_entries(tmp_path, "both")) == 1
 
 

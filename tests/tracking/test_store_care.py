@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_scripts import Ended, ForkedScripts
 from toy_runs import log_toy_runs
 from tracking_tools import Opener, Seen
 
@@ -284,13 +282,13 @@ def test_a_change_of_tables_that_fails_leaves_the_store_as_it_was(
 
 
 @pytest.mark.thorough
-def test_an_upgrade_that_is_killed_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+def test_an_upgrade_that_is_killed_leaves_the_store_as_it_was(tmp_path: Path, scripts: ForkedScripts) -> None:
     database = tmp_path / "mlflow.db"
     _old_store(database)
     killed = _touch(
-        database, "import os; utils._upgrade_db = lambda engine: (upgrade(engine), os.kill(os.getpid(), 9))"
+        scripts, database, "import os; utils._upgrade_db = lambda engine: (upgrade(engine), os.kill(os.getpid(), 9))"
     )
-    assert killed.returncode == -9
+    assert killed.code == -9
     assert schema.schema_version(database) == OLD_SCHEMA
     assert _names(Store(f"sqlite:///{database}")) == {"old"}
 
@@ -298,31 +296,28 @@ def test_an_upgrade_that_is_killed_leaves_the_store_as_it_was(tmp_path: Path) ->
 # --- a store that is made ------------------------------------------------------------------------------------------
 
 
-def _touch(database: Path, first: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def _touch(scripts: ForkedScripts, database: Path, first: str, **variables: str) -> Ended:
     """A process of its own opens the store, after `first`."""
     code = (
         "import sys; from mlflow.store.db import utils; from compress.tracking import Store; "
         f"upgrade = utils._upgrade_db; {first}\nStore(sys.argv[1]).client()"
     )
-    return subprocess.run(
-        [sys.executable, "-c", code, f"sqlite:///{database}"],
-        env={**os.environ, "COMPRESS_CACHE": str(database.parent.parent / "cache"), **variables},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    cache = str(database.parent.parent / "cache")
+    return scripts.run(code, f"sqlite:///{database}", COMPRESS_CACHE=cache, **variables)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["folder.after_fill:1:kill", "file.after_fsync:1:kill", "file.after_chunk:1:enospc"])
 def test_a_store_that_could_not_be_finished_is_made_by_the_next(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str, tmp_path: Path, scripts: ForkedScripts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the first the empty store of the cache is being written, in the others the store itself, copied from it."""
     monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
     if fault.startswith("file"):
         schema.prepare(tmp_path / "another.db")
     database = tmp_path / "mlruns" / "mlflow.db"
-    died = _touch(database, "pass", COMPRESS_FAULT=fault)
-    assert died.returncode == (-9 if fault.endswith("kill") else 1), died.stderr
+    died = _touch(scripts, database, "pass", COMPRESS_FAULT=fault)
+    assert died.code == (-9 if fault.endswith("kill") else 1), died.err
     assert not database.exists()
     store = Store(f"sqlite:///{database}")
     assert store.client().search_experiments()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from forked_scripts import ForkedScripts
 from tracking_tools import Opener, Seen
 
 from compress.errors import UserError
@@ -20,32 +18,25 @@ from compress.tracking import records as rec
 from compress.tracking.state import SendState, not_beyond, read_state
 
 _TRAINING = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from compress.tracking import Store, open_run
 run = open_run(Path(sys.argv[1]), experiment="toy", name="killed", method="distill", store=Store(sys.argv[2]),
                interval=float(sys.argv[3]))
 for step in range(int(sys.argv[4])):
     run.metrics({"train/loss": 1.0 / (step + 1), "train/rate": 0.1}, step)
-print("ready", flush=True)
-time.sleep(60)
+if "COMPRESS_FAULT" in os.environ:  # at which the sender dies, whenever it comes there
+    time.sleep(60)
+os.kill(os.getpid(), 9)
 """
 
 
-def _training(folder: Path, store: Store, *, interval: float, steps: int, fault: str = "") -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", _TRAINING, str(folder), store.uri, str(interval), str(steps)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "COMPRESS_FAULT": fault},
-    )
-
-
-def _kill_when_ready(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+def _die_in_training(
+    scripts: ForkedScripts, folder: Path, store: Store, *, interval: float, steps: int, **environment: str
+) -> str:
+    ended = scripts.run(_TRAINING, folder, store.uri, interval, steps, **environment)
+    assert ended.code == -signal.SIGKILL, ended.err
+    return ended.err
 
 
 def _all_points(seen: Seen, steps: int) -> None:
@@ -55,10 +46,9 @@ def _all_points(seen: Seen, steps: int) -> None:
 
 
 @pytest.mark.thorough
-def test_a_killed_run_is_completed_and_ended(store: Store, seen: Seen, tmp_path: Path) -> None:
+def test_a_killed_run_is_completed_and_ended(store: Store, seen: Seen, scripts: ForkedScripts, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = _training(folder, store, interval=3600, steps=700)
-    _kill_when_ready(process)
+    _die_in_training(scripts, folder, store, interval=3600, steps=700)
 
     (done,) = sync(tmp_path, uri=store.uri)
     assert (done.status, done.folder, done.refused, done.live) == ("KILLED", folder, 0, False)
@@ -73,13 +63,11 @@ def test_a_killed_run_is_completed_and_ended(store: Store, seen: Seen, tmp_path:
 
 
 @pytest.mark.thorough
-def test_killed_between_sending_and_noting_it(store: Store, seen: Seen, tmp_path: Path) -> None:
+def test_killed_between_sending_and_noting_it(store: Store, seen: Seen, scripts: ForkedScripts, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = _training(folder, store, interval=0.05, steps=300, fault="tracking.after_send:2:kill")
-    process.wait(60)
-    assert process.returncode == -signal.SIGKILL
-    assert process.stdout is not None
-    process.stdout.close()
+    fault = "tracking.after_send:2:kill"
+    said = _die_in_training(scripts, folder, store, interval=0.05, steps=300, COMPRESS_FAULT=fault)
+    assert "fault: tracking.after_send hit 2: kill" in said
     state = read_state(rec.state_path(folder))
     assert state is not None
     assert state.sent <= 1, "what arrived was not noted"

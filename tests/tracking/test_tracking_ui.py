@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -12,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked_scripts import ForkedScripts
 from toy_runs import log_toy_runs
-from tracking_tools import Opener, Seen
+from tracking_tools import Opener
 from user_packages import write_packages
 
 from compress.cli.main import main
@@ -186,7 +186,7 @@ def test_runs_list_and_show(
 
 @pytest.mark.thorough
 def test_a_dead_run_is_shown_as_dead_and_sync_ends_it(
-    store: Store, seen: Seen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Store, scripts: ForkedScripts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = (
         "import sys, os, signal, time; from pathlib import Path; from compress.tracking import *\n"
@@ -194,7 +194,7 @@ def test_a_dead_run_is_shown_as_dead_and_sync_ends_it(
         "while r.run_id is None: time.sleep(0.05)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "run"), store.uri], env=os.environ, check=False)
+    assert scripts.run(code, tmp_path / "run", store.uri).code == -signal.SIGKILL
     (row,) = list_runs(store)
     assert row.status.startswith(f"dead ({socket.gethostname()}, process ")
     assert main(["sync", str(tmp_path), "--tracking-uri", store.uri, "--json"]) == 0
