@@ -61,6 +61,13 @@ def test_few_parameters_are_trained_and_groups_compared(classifier: Model, split
     assert (one["gap"]["groups"], one["values"]["groups/gap"]) == (2, 0.0)
 
 
+@pytest.fixture
+def known_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point of a chart needs a time that is known, which a busy machine may not give."""
+    take_the_machine_for_quiet(monkeypatch)
+
+
+@pytest.mark.usefixtures("known_times")
 def test_distill_with_objectives_of_ones_own(classifier: Model, splits: Any) -> None:
     result = compress.distill(
         classifier, splits, student=2, objectives=["soft-targets", {"kind": "hard_labels", "weight": 0.5}],
@@ -159,8 +166,8 @@ def test_an_error_after_the_document_carries_the_result(monkeypatch: pytest.Monk
     assert caught.value.result is None
 
 
-def test_compare(classifier: Model, splits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    take_the_machine_for_quiet(monkeypatch)  # a point of the chart needs a time that is known
+@pytest.mark.usefixtures("known_times")
+def test_compare(classifier: Model, splits: Any) -> None:
     result = compress.compare(
         classifier, classifier.save("copy"), data=splits["test"], bootstrap=100, device="cpu", quiet=True
     )
