@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sqlite3
@@ -57,8 +58,18 @@ class JournalOnly:
 def send_to_store(wanted: bool) -> None:
     """Whether commands in this process send what they track. A tenth of the time of all tests would go into it, and few
     of them look at the store."""
+    if wanted:
+        remember_newest_schema()
     opened: Any = _open_sender if wanted else lambda *args, **options: JournalOnly()
     run._sender = opened
+
+
+@functools.cache
+def remember_newest_schema() -> None:
+    """MLflow imports all its migrations whenever a database is opened, to learn which one is the newest."""
+    from mlflow.store.db import utils
+
+    utils._get_latest_schema_revision = functools.cache(utils._get_latest_schema_revision)
 
 
 def take_the_machine_for_quiet(patch: pytest.MonkeyPatch) -> None:

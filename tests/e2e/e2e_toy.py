@@ -23,7 +23,13 @@ from typing import Any
 
 import pytest
 from child_server import ChildServer
-from haste import do_not_wait_for_quiet, never_wait_for_the_disk, take_the_machine_for_quiet, time_few_calls
+from haste import (
+    do_not_wait_for_quiet,
+    never_wait_for_the_disk,
+    remember_newest_schema,
+    take_the_machine_for_quiet,
+    time_few_calls,
+)
 from small_sets import shrink
 
 ROOT = Path(__file__).parents[2]
@@ -245,6 +251,7 @@ def _warm_up() -> None:
 
     import compress
     import evaluation
+    from compress.run.run import _packages
     from compress.tracking import Store
     from compress.tracking.store import import_mlflow, silence
     from compress.training import length
@@ -259,6 +266,8 @@ def _warm_up() -> None:
     torch.set_num_threads(1)
     import_mlflow()
     silence()
+    remember_newest_schema()
+    _packages()
     if importlib.util.find_spec("sklearn") is not None:  # of the baselines
         import sklearn.feature_extraction.text
         import sklearn.linear_model  # noqa: F401
