@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
-import tempfile
 from typing import Any
 
-from child_server import ChildServer
+from child_server import ChildServer, answer_in_forks
 
 from compress.errors import printable
 from compress.storage import limited_child
@@ -43,22 +41,13 @@ def _serve() -> None:
     import torch
 
     torch.set_num_threads(1)
-    for line in sys.stdin:
-        asked = json.loads(line)
-        with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
-            child = os.fork()
-            if child == 0:
-                os.dup2(out.fileno(), 1)
-                sys.stdin = io.StringIO(json.dumps(asked["given"]))
-                os._exit(_run(limited_child._BEGIN + asked["script"]))
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            out.seek(0)
-            print(json.dumps([code, out.read()]), flush=True)
+    answer_in_forks(_run, 1)
 
 
-def _run(code: str) -> int:
+def _run(asked: dict[str, Any]) -> int:
+    sys.stdin = io.StringIO(json.dumps(asked["given"]))
     try:
-        exec(compile(code, "child", "exec"), {"__name__": "__main__"})
+        exec(compile(limited_child._BEGIN + asked["script"], "child", "exec"), {"__name__": "__main__"})
     except SystemExit as leaving:
         return int(leaving.code or 0)
     except BaseException:

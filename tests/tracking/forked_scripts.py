@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import tempfile
 import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from child_server import ChildServer
+from child_server import ChildServer, answer_in_forks
 
 
 @dataclass(frozen=True)
@@ -39,17 +37,7 @@ def _serve() -> None:
     from compress.tracking.store import import_mlflow
 
     import_mlflow()
-    for line in sys.stdin:
-        asked = json.loads(line)
-        with tempfile.TemporaryFile("w+", encoding="utf-8") as err:
-            child = os.fork()
-            if child == 0:
-                for descriptor in (1, 2):
-                    os.dup2(err.fileno(), descriptor)
-                os._exit(_run(asked))
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            err.seek(0)
-            print(json.dumps([code, err.read()]), flush=True)
+    answer_in_forks(_run, 1, 2)
 
 
 def _run(asked: dict[str, Any]) -> int:
