@@ -289,7 +289,7 @@ def _build(
     if not any(name.startswith("encoder.pooler.") for name in state):
         new.append("encoder.pooler.")
     given = {name: t for name, t in state.items() if name in wanted and not name.startswith(tuple(new))}
-    assign_tensors(model, given)
+    assign_tensors(model, given, partly=True)
     generator = torch.Generator("cpu").manual_seed(seed)
     modules: list[nn.Module] = [model.heads[name] for name in sorted(fresh)]
     if model.encoder.pooler is not None and "encoder.pooler." in new:

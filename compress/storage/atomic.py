@@ -123,12 +123,8 @@ def _write(path: Path, chunks: Iterable[bytes | memoryview], size: int) -> None:
     with report_write_errors(path, size), temporary.hold_writer_lock(path.parent):
         temp = temporary.make_name_beside(path, temporary.NEW)
         try:
-            descriptor = _create(temp)
-            with os.fdopen(descriptor, "wb", buffering=0) as file:
-                fault(_FILE_CREATED)
-                for chunk in chunks:
-                    _write_all(file.fileno(), chunk)
-                    fault(_FILE_CHUNK)
+            with os.fdopen(_create(temp), "wb", buffering=0) as file:
+                _fill(file.fileno(), chunks)
                 os.fsync(file.fileno())
             fault(_FILE_SYNCED)
             os.replace(temp, path)
@@ -147,10 +143,7 @@ def _write_into_new_folder(path: Path, chunks: Iterable[bytes | memoryview], siz
         descriptor = _create(path)
         try:
             with os.fdopen(descriptor, "wb", buffering=0) as file:
-                fault(_FILE_CREATED)
-                for chunk in chunks:
-                    _write_all(file.fileno(), chunk)
-                    fault(_FILE_CHUNK)
+                _fill(file.fileno(), chunks)
         except BaseException:  # who fills the folder may do without this file
             path.unlink()
             raise
@@ -159,6 +152,13 @@ def _write_into_new_folder(path: Path, chunks: Iterable[bytes | memoryview], siz
 def _create(path: Path) -> int:
     # O_EXCL and O_NOFOLLOW: a link planted at the temporary name is refused, not followed. 0o666 lets the umask decide.
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def _fill(descriptor: int, chunks: Iterable[bytes | memoryview]) -> None:
+    fault(_FILE_CREATED)
+    for chunk in chunks:
+        _write_all(descriptor, chunk)
+        fault(_FILE_CHUNK)
 
 
 def _write_all(descriptor: int, data: bytes | memoryview) -> None:

@@ -100,12 +100,12 @@ class StageModule(nn.Module):
     def forward(self, batch: Batch, teacher: EncoderOutput | None = None) -> dict[str, Term]:
         """Terms of the objectives that have something to count here. teacher: what `ask_teacher` gave of this batch."""
         counts = self._counts(batch)
-        live = {name: objective for name, objective in self._named().items() if counts[name]}
+        live = self._live(counts)
         terms = self._penalties(batch) if self.training else {}
         if not live:
             return terms
         student = cast(EncoderOutput, self.student(batch, _union(o.student_needs for o in live.values())))
-        teacher = self.ask_teacher(batch) if teacher is None else teacher
+        teacher = self._ask_teacher(batch, live) if teacher is None else teacher
         student, teacher, batch = self.prepare_outputs(student, teacher, batch)
         found = {name: Term(o(student, teacher, batch), self.weights[name], counts[name]) for name, o in live.items()}
         return found | terms
@@ -128,9 +128,13 @@ class StageModule(nn.Module):
 
     def ask_teacher(self, batch: Batch) -> EncoderOutput | None:
         """What the objectives that have something to count here need of it; None where they need nothing."""
-        counts = self._counts(batch)
-        asked = [objective.teacher_needs for name, objective in self._named().items() if counts[name]]
-        needs = [one for one in asked if one is not None]
+        return self._ask_teacher(batch, self._live(self._counts(batch)))
+
+    def _live(self, counts: Mapping[str, int]) -> dict[str, Objective]:
+        return {name: objective for name, objective in self._named().items() if counts[name]}
+
+    def _ask_teacher(self, batch: Batch, live: Mapping[str, Objective]) -> EncoderOutput | None:
+        needs = [o.teacher_needs for o in live.values() if o.teacher_needs is not None]
         if self.teacher is None or not needs:
             return None
         # The student's autocast is not the teacher's: it was prepared in a precision of its own.

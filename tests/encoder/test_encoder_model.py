@@ -249,7 +249,11 @@ def test_loads_into_a_model_without_memory() -> None:
     assert {n for n, p in other.named_parameters() if p.requires_grad} == {n for n, _ in original.named_parameters()}
     narrow = {"encoder.embeddings.word.weight": torch.zeros(50, 8)}
     with pytest.raises(ValueError, match=r"word\.weight has shape \(50, 8\), and the model's has \(50, 16\)"):
-        assign_tensors(other, narrow)
+        assign_tensors(other, narrow, partly=True)
+    with pytest.raises(ValueError, match=r"the model has no other"):
+        assign_tensors(other, {**state, "other": torch.zeros(1)})
+    with pytest.raises(ValueError, match=r"there is no tensor for encoder\.embeddings\.word\.weight"):
+        assign_tensors(other, {name: x for name, x in state.items() if name != "encoder.embeddings.word.weight"})
 
 
 @pytest.mark.parametrize("name", VARIATIONS)

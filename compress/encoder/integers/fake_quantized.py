@@ -174,11 +174,11 @@ def _shape(module: Any) -> tuple[int, int]:
 
 
 def _built(row: PartRow, shape: tuple[int, int] | None, on: str, name: str) -> Quantizer:
-    kind = registry.load(PACKAGE, row.kind)
-    if on not in kind.fits:  # pyright: ignore[reportAttributeAccessIssue]
+    fits = registry.load(PACKAGE, row.kind).fits
+    if on not in fits:
         legal = [kind for kind in registry.parts(PACKAGE) if on in registry.load(PACKAGE, kind).fits]
         raise UserError(f"{row.kind} is not a quantizer for a {on}", where=name, why=f"known: {', '.join(legal)}")
-    return kind(shape, **row.options())
+    return registry.build(PACKAGE, row, shape)
 
 
 def set_mode(model: nn.Module, mode: Mode | Callable[[str], Mode]) -> None:

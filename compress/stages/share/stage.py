@@ -21,6 +21,7 @@ from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.infer import statistics
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import check_tied
+from compress.modelfolder import weights
 from compress.stages.share import calibration, factorization
 from compress.stages.share.conversion import (
     LayerStatistics,
@@ -120,7 +121,7 @@ class Stage:
             c.workshop.stop()
             factors = self._factorize(made, batches)
             made = factorization.apply(made, factors)
-        check_tied(made, Model(made.config, made.head_configs).state_dict(), where)
+        check_tied(made, weights.compute_expected_shapes(made.config, made.head_configs), where)
         return self._prepared(original, made.eval(), groups, factors)
 
     def _prepared(
