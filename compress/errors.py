@@ -10,7 +10,7 @@ import difflib
 import errno
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from itertools import accumulate
 from pathlib import Path
@@ -228,6 +228,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return "there are none"
     more = f", … ({len(known):,} in all)" if len(known) > _SHOWN_NAMES else ""
     return "known: " + ", ".join(known[:_SHOWN_NAMES]) + more
+
+
+def list_some(names: Sequence[Any], most: int, separator: str = ", ") -> str:
+    """The first `most` of them, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return separator.join(map(str, names[:most])) + more
 
 
 def describe(value: Any) -> str:

@@ -8,13 +8,14 @@ import json
 import re
 import sys
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from compress.console import Console
 from compress.console.board import BOARD_SECONDS
 from compress.console.progress import PLAIN_SECONDS, format_clock
-from compress.errors import columns, printable
+from compress.errors import columns, list_some, printable
 
 
 class Terminal(io.StringIO):
@@ -335,3 +336,11 @@ def test_jobs_on_a_terminal_are_one_view(monkeypatch: pytest.MonkeyPatch, clock:
     assert "distill [1/9]" in shown, "foreign text is shown as it is"
     assert "seed-0: done" in shown
     assert "1 of 2 ended, 1 running" in shown
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [([], ""), (["a", "b"], "a, b"), (["a", "b", "c"], "a, b and 1 more"), (range(1_002), "0, 1 and 1,000 more")],
+)
+def test_a_long_list_says_how_many_are_left_out(names: Sequence[object], shown: str) -> None:
+    assert list_some(names, 2) == shown

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from compress.compare.rows import CONDITIONS, Row
 from compress.contracts import fixed_length_of
-from compress.errors import ExitCode, UserError, printable
+from compress.errors import ExitCode, UserError, list_some, printable
 from evaluation.frontier import TOLERANCE, frontier
 
 ON, OPEN, DOMINATED, UNRANKED = "on it", "undecided", "dominated", "not ranked"
@@ -83,7 +83,7 @@ def _describe_ranking(rows: Sequence[Row], able: Sequence[Row], single: Sequence
     if single:
         lines.append(
             f"{_count_rows(len(single))} compared with some others by unpaired intervals, which are less sensitive, "
-            f"because the runs have no common resampled rows: {_join_names(single)}"
+            f"because the runs have no common resampled rows: {list_some(single, SHOWN)}"
         )
     data = Counter(row.data for row in rows if row.quality is not None)
     if len(data) > 1:
@@ -105,21 +105,23 @@ def _describe_ranking(rows: Sequence[Row], able: Sequence[Row], single: Sequence
         )
     busy = [row.name for row in rows if row.context.get("contaminated") == "yes"]
     if busy:
-        lines.append(f"{_count_rows(len(busy))} timed on a busy machine, so without a latency: {_join_names(busy)}")
+        lines.append(
+            f"{_count_rows(len(busy))} timed on a busy machine, so without a latency: {list_some(busy, SHOWN)}"
+        )
     timed = [row.name for row in rows if row.context.get("clock") == "processor time"]
     if timed:
         lines.append(
             f"{_count_rows(len(timed))} timed on a busy machine, by processor time, what a call takes when alone: "
-            f"{_join_names(timed)}"
+            f"{list_some(timed, SHOWN)}"
         )
     simulated = [row.name for row in rows if row.simulated]
     if simulated:
         lines.append(
-            f"simulated quantization, so latency is unknown and the row is not ranked: {_join_names(simulated)}"
+            f"simulated quantization, so latency is unknown and the row is not ranked: {list_some(simulated, SHOWN)}"
         )
     poor = [f"{row.name} ({', '.join(row.missing)})" for row in rows if row.missing and not row.simulated]
     if poor:
-        lines.append(f"{_count_rows(len(poor))} with missing values, shown as —: {_join_names(poor)}")
+        lines.append(f"{_count_rows(len(poor))} with missing values, shown as —: {list_some(poor, SHOWN)}")
     return lines
 
 
@@ -131,8 +133,3 @@ def _find_dataset(rows: Sequence[Row], kind: tuple[str, ...]) -> str:
 
 def _count_rows(count: int) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from compress.contracts import BASELINE, BASELINES, FAKE, Measurement
-from compress.errors import printable
+from compress.errors import list_some, printable
 from evaluation.quality.churn import Group
 from evaluation.quality.gaps import find_largest_gap, measure_gaps
 from evaluation.quality.slices import FEWEST, Slice, find_worse
@@ -193,9 +193,8 @@ def slices_sentence(found: Sequence[Slice]) -> list[str]:
     less = f"; {len(found) - len(tested)} more were not tested" if len(found) > len(tested) else ""
     if not failing:
         return [f"slices: does not measurably fail more than its parent on any of {len(tested)} groups of rows{less}"]
-    named = "; ".join(f"{s.by} {s.name} {interval_points(s)}" for s in failing[:3])
-    more = f" and {len(failing) - 3} more" if len(failing) > 3 else ""
-    return [f"slices: fails more than its parent on {len(failing)} of {len(tested)} groups: {named}{more}{less}"]
+    named = list_some([f"{s.by} {s.name} {interval_points(s)}" for s in failing], 3, "; ")
+    return [f"slices: fails more than its parent on {len(failing)} of {len(tested)} groups: {named}{less}"]
 
 
 def groups_table(found: Sequence[Slice], metric: str) -> tuple[Row, list[Row]]:

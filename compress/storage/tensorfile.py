@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from io import BytesIO, FileIO
 from typing import TYPE_CHECKING, Any
 
-from compress.errors import ExitCode, UserError, printable
+from compress.errors import ExitCode, UserError, list_some, printable
 from compress.storage import foreign
 from compress.storage.disk import human_bytes
 
@@ -113,9 +113,9 @@ def require_finite(tensors: Mapping[str, Tensor], where: str) -> None:
     """UserError (data, exit 4) naming the first tensors that hold a NaN or an infinity."""
     bad = [name for name, tensor in tensors.items() if not _finite(tensor)]
     if bad:
-        listed = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+        why = f"in {list_some(bad, 3)}"
         do = "the model was damaged during training: use an earlier checkpoint"
-        raise UserError("contains NaN or infinity", where=where, why=f"in {listed}", do=do, code=ExitCode.DATA)
+        raise UserError("contains NaN or infinity", where=where, why=why, do=do, code=ExitCode.DATA)
 
 
 def encode(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from compress.errors import ExitCode, UserError
+from compress.errors import ExitCode, UserError, list_some
 from compress.training.state import TrainState
 
 _log = logging.getLogger("compress.training")
@@ -110,7 +110,7 @@ class Meter:
         self.state.bad_in_a_row += 1
         whats = [name for name, value in values.items() if not math.isfinite(value)]
         what = ", ".join(f"{name} is {values[name]}" for name in whats)
-        rows = _few(report.rows)
+        rows = list_some(report.rows.tolist(), 12)
         if self.state.bad_in_a_row <= self.limit:
             _log.warning("step %d skipped: %s; rows %s", report.step, what, rows)
             return
@@ -121,8 +121,3 @@ class Meter:
             do=f"lower the learning rate or check these rows; last good checkpoint: {last_checkpoint or 'none yet'}",
             code=ExitCode.DATA,
         )
-
-
-def _few(rows: Tensor, limit: int = 12) -> str:
-    listed = ", ".join(str(row) for row in rows[:limit].tolist())
-    return listed if rows.numel() <= limit else f"{listed} and {rows.numel() - limit} more"

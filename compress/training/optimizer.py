@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch.nn.utils import get_total_norm
 
 from compress.contracts import TrainingPlan
 from compress.encoder.modules.masks import masks
-from compress.errors import ExitCode, UserError
+from compress.errors import ExitCode, UserError, list_some
 from compress.training.lamb import Lamb
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -93,12 +93,12 @@ class Optimizer:
                 _check(name, parameter, found)
                 self.rule.state[parameter] = {key: value.to(parameter.device) for key, value in found.items()}
         if rest:
-            raise _foreign(f"unexpected {_few(rest)}")
+            raise _foreign(f"unexpected {list_some(sorted(rest), 3)}")
 
 
 def _check(name: str, parameter: Tensor, found: Mapping[str, Tensor]) -> None:
     if set(found) != set(_MOMENTS):
-        raise _foreign(f"{name} is missing {_few(set(_MOMENTS) - set(found))}")
+        raise _foreign(f"{name} is missing {list_some(sorted(set(_MOMENTS) - set(found)), 3)}")
     if any(found[moment].shape != parameter.shape for moment in ("exp_avg", "exp_avg_sq")):
         raise _foreign(
             f"{name} has shape {tuple(found['exp_avg'].shape)} in the checkpoint, {tuple(parameter.shape)} in the model"
@@ -107,8 +107,3 @@ def _check(name: str, parameter: Tensor, found: Mapping[str, Tensor]) -> None:
 
 def _foreign(why: str) -> UserError:
     return UserError("the checkpoint's optimizer state does not match this model", why=why, code=ExitCode.REFUSED)
-
-
-def _few(names: Iterable[str]) -> str:
-    names = sorted(names)
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compress.data.batches.ragged import LabelArray
-from compress.errors import UserError, printable
+from compress.errors import UserError, list_some, printable
 
 _GENERIC = re.compile(r"(LABEL_)?\d+")  # what transformers calls labels that nobody named
 
@@ -75,8 +75,7 @@ def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
 
 
 def show_names(names: Sequence[str], limit: int = 8) -> str:
-    shown = ", ".join(printable(str(name), 40) for name in names[:limit])
-    return shown + (f" … ({len(names)} in total)" if len(names) > limit else "")
+    return list_some([printable(str(name), 40) for name in names], limit)
 
 
 def outputs_in_order(found: Sequence[str], wanted: Sequence[str], *, where: str) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compress.contracts import FAKE
-from compress.errors import without_folders
+from compress.errors import list_some, without_folders
 from compress.modelfolder.card.facts import QUESTION_ANSWERING, Facts
 from compress.modelfolder.card.figures import format_measured, format_slices
 from compress.modelfolder.card.front import format_front
@@ -99,12 +99,9 @@ def _intended(meta: FolderMeta, facts: Facts) -> list[str]:
         fills = " and masked-LM logits" if "mlm" in facts.heads else ""
         lines.append(f"no task head: it returns hidden states{fills}; fine-tune it before using it for a task")
     if meta.label_names:
-        shown = [escape(name, 60) for name in meta.label_names[:50]]
-        more = f" and {len(meta.label_names) - 50} more" if len(meta.label_names) > 50 else ""
-        lines.append(f"labels: {', '.join(shown)}{more}")
-    shown = ", ".join(escape(code, 20) for code in meta.language[:20])
-    more = f" and {len(meta.language) - 20} more" if len(meta.language) > 20 else ""
-    lines += [f"language: {shown}{more}"] if shown else []
+        lines.append(f"labels: {list_some([escape(name, 60) for name in meta.label_names], 50)}")
+    if meta.language:
+        lines.append(f"language: {list_some([escape(code, 20) for code in meta.language], 20)}")
     if meta.max_length:
         lines.append(f"trained on sequences of up to {meta.max_length} tokens")
     if meta.data:

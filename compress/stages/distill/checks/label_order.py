@@ -6,6 +6,7 @@ import numpy as np
 
 from compress.data.tables.label_order import show_names
 from compress.data.tables.table import UNLABELLED
+from compress.errors import list_some
 from compress.stages.distill.checks import _check
 from compress.stages.distill.checks._check import Finding, Start
 from compress.stages.distill.probe import TaskProbe
@@ -34,10 +35,9 @@ class Check(_check.Check):
             return None
         names = list(start.label_names)
         moved = [i for i in range(len(names)) if found.order[i] != i]
-        pairs = ", ".join(f"'{names[i]}' rows get '{names[found.order[i]]}'" for i in moved[:4])
-        more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
+        pairs = list_some([f"'{names[i]}' rows get '{names[found.order[i]]}'" for i in moved], 4)
         text = (
-            f"the label orders of teacher and data differ: {pairs}{more}; the teacher is right on "
+            f"the label orders of teacher and data differ: {pairs}; the teacher is right on "
             f"{100 * found.plain:.1f} % of {start.probe.what} in the current order, on {100 * found.ordered:.1f} % "
             f"in this one"
         )
