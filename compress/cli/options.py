@@ -202,6 +202,18 @@ class Amount(click.ParamType):
             self.fail(f"'{value}' is not an amount, such as 12M, 1.5G or 50%", param, ctx)
 
 
+class LabelNames(click.ParamType):
+    """Names with commas between."""
+
+    name = "labels"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        names = [name.strip() for name in str(value).split(",")]
+        if not all(names):
+            self.fail(f"'{value}' has an empty name; give names such as negative,positive", param, ctx)
+        return names
+
+
 MILLISECONDS, AMOUNT = Milliseconds(), Amount()
 
 
@@ -376,6 +388,12 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         click.option("--text-column", metavar="NAME", help="Column of the text (default: inferred)."),
         click.option("--text-pair-column", metavar="NAME", help="Column of the second text of a pair."),
         click.option("--label-column", metavar="NAME", help="Column of the label (default: inferred)."),
+        click.option(
+            "--labels",
+            type=LabelNames(),
+            metavar="NAME,NAME",
+            help="Label names in the order of their ids, such as negative,positive (default: inferred).",
+        ),
         click.option(
             "--task",
             type=TaskName(list_tasks),
@@ -701,7 +719,8 @@ _PLAIN = (
 )
 _RECIPE_VALUES = {
     "seed": "seed", "model": "model", "data": "data.source", "text_column": "data.text_column",
-    "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "max_length": "data.max_length",
+    "text_pair_column": "data.text_pair_column", "label_column": "data.label_column", "labels": "data.labels",
+    "max_length": "data.max_length",
     "task": "data.task", "bad_tags": "data.bad_tags", "bad_rows": "data.bad_rows", "limit": "data.limit",
     "labelled_rows": "data.labelled_rows", "unlabelled": "data.unlabelled",
     "unlabelled_rows": "data.unlabelled_rows", "allow_overlap": "data.allow_overlap",
@@ -762,7 +781,9 @@ def _overrides(values: Mapping[str, Any]) -> Iterator[Override]:
             yield Override(f"data.{key}", None, f"--data {values['data']}")
     for name, path in _RECIPE_VALUES.items():
         if values.get(name) is not None:
-            yield Override(path, values[name], f"--{name.replace('_', '-')} {values[name]}")
+            value = values[name]
+            told = ",".join(value) if isinstance(value, list) else value
+            yield Override(path, value, f"--{name.replace('_', '-')} {told}")
     yield from _teachers(values.get("teacher") or ())
     yield from _teacher_columns(values)
     if values.get("precision") is not None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from compress.cli import main as frame
-from compress.cli.options import DATA_ANSWERS, GROUPS, ThreadCount, run_options, shared
+from compress.cli.options import DATA_ANSWERS, GROUPS, LabelNames, ThreadCount, run_options, shared
 from compress.contracts import Override, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import DataSpec, load_recipe
@@ -68,6 +68,16 @@ def test_other_data_drops_what_the_recipe_said_about_its_own(tmp_path: Path, mon
     data = load_recipe("distilbert", options.overrides).data
     assert data == DataSpec(source="mine.csv", label_column="y", limit=5, max_length=64)
     assert load_recipe("distilbert").data.unlabelled_split == "unlabelled"  # type: ignore[union-attr]
+
+
+def test_label_names_are_listed_in_order() -> None:
+    options = told("--device", "cpu", "--labels", "2, 3,5", "--max-length", "32")
+    assert [(o.path, o.value, o.origin) for o in options.overrides] == [
+        ("data.labels", ["2", "3", "5"], "--labels 2,3,5"),
+        ("data.max_length", 32, "--max-length 32"),
+    ]
+    with pytest.raises(click.BadParameter, match=r"'a,,b' has an empty name; give names such as negative,positive"):
+        LabelNames().convert("a,,b", None, None)
 
 
 def test_what_describes_a_source_is_listed_whole() -> None:

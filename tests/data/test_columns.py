@@ -55,7 +55,7 @@ def test_the_only_text_is_taken_and_said() -> None:
     found, notes = infer(frame("verse", label=[3], weight=[0.5]))
     assert found == {"text": "verse", "label": "label"}
     assert notes == ["text column: 'verse', the only column that contains text"]
-    with pytest.raises(UserError, match=r"cannot infer the text column.*name it; the columns are: verse, prose"):
+    with pytest.raises(UserError, match=r"cannot infer the text column; name it with --text-column.*: verse, prose"):
         infer(frame("verse", "prose"))
 
 

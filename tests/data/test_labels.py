@@ -74,7 +74,7 @@ def test_hidden_labels(hidden):
         ([1, "a", 2, True], None, {}, r"set: train: .* mixed types: 1 bool \(row 4\), 2 int \(rows 1, 3\), 1 str"),
         ([0, 0, 0], None, {}, r"every train row has the same label '0'; at least two"),
         ([0.5, 1.0, 2.25], None, {}, r"train: label 0.5 is not a class: row 1; scores belong to a regression task"),
-        ([1, 2, 3], None, {}, r"not 0 to n-1: found 1, 2, 3; name them in order \(--labels 1,2,3\)"),
+        ([1, 2, 3], None, {}, r"not 0 to n-1: found 1, 2, 3; name the classes \(--labels 1,2,3\)"),
         ([0, 1, -1, -1], None, {}, r"train: label -1 in 2 rows: rows 3, 4; ids start at 0"),
         ([0, 1], [0, 2, 2], {}, r"test: label ids outside the range: '2' in 2 rows \(rows 2, 3\); ids are 0 to 1"),
         ([0, 1], [0, -1], {}, r"test: label ids outside the range: '-1' in 1 row \(row 2\)"),

@@ -33,6 +33,9 @@ LABEL = ("label", "labels", "intent", "category", "target", "class", "sentiment"
 SOURCE = ("source", "domain", "genre", "origin", "subset", "corpus", "category", "group")
 """Usual names of a column that says where a row is from."""
 
+TEXT_FLAGS = ("--text-column", "--text-pair-column")
+"""Flags of commands that name the first and the second text role of a task."""
+
 
 @dataclass(frozen=True)
 class RequestedColumns:
@@ -105,9 +108,10 @@ def roles(frame: Frame, wanted: TaskColumns, asked: RequestedColumns, where: str
         _find_pair(frame, found, where)
     elif "text" in texts and "text" not in found:
         found["text"] = _find_text(frame, where, notes, wanted.labels)
+    flags = dict(zip(texts, TEXT_FLAGS, strict=False))
     for role in texts:
         if role not in found and not (role in wanted.optional and _usual(frame, wanted.usual[role]) is None):
-            found[role] = _find_usual(frame, role, wanted.usual[role], where)
+            found[role] = _find_usual(frame, role, flags.get(role), wanted.usual[role], where)
     if "label" not in found:
         name = _usual(frame, [name for name in wanted.labels if name not in found.values()])
         if name is not None and name not in found.values():
@@ -156,21 +160,20 @@ def _find_pair(frame: Frame, found: dict[str, str], where: str) -> None:
         have, miss = ("text", "text_pair") if "text" in found else ("text_pair", "text")
         partner = _usual(frame, [pairs.get(found[have].lower(), "")])
         if partner is None:
-            raise UserError(f"cannot infer the {miss.replace('_', ' ')} column", where=where, do=format_columns(frame))
+            raise _unknown(miss, TEXT_FLAGS[miss == "text_pair"], frame, where)
         found[miss] = partner
         return
     usual = _usual_pair(frame)
     if usual is None:
-        raise UserError("cannot infer the two text columns", where=where, do=f"name both; {format_columns(frame)}")
+        do = f"name them with {' and '.join(TEXT_FLAGS)}; {format_columns(frame)}"
+        raise UserError("cannot infer the two text columns", where=where, do=do)
     found["text"], found["text_pair"] = usual
 
 
-def _find_usual(frame: Frame, role: str, names: Sequence[str], where: str) -> str:
+def _find_usual(frame: Frame, role: str, flag: str | None, names: Sequence[str], where: str) -> str:
     name = _usual(frame, names)
     if name is None:
-        raise UserError(
-            f"cannot infer the {role.replace('_', ' ')} column", where=where, do=f"name it; {format_columns(frame)}"
-        )
+        raise _unknown(role, flag, frame, where)
     return name
 
 
@@ -183,7 +186,17 @@ def _find_text(frame: Frame, where: str, notes: list[str], labels: Sequence[str]
     if len(texts) == 1:
         notes.append(f"text column: '{printable(texts[0], 60)}', the only column that contains text")
         return texts[0]
-    raise UserError("cannot infer the text column", where=where, do=f"name it; {format_columns(frame)}")
+    raise _unknown("text", TEXT_FLAGS[0], frame, where)
+
+
+def _unknown(role: str, flag: str | None, frame: Frame, where: str) -> UserError:
+    do = format_columns(frame) if flag is None else f"name it with {flag}; {format_columns(frame)}"
+    return UserError(f"cannot infer the {role.replace('_', ' ')} column", where=where, do=do)
+
+
+def unknown_label(frame: Frame, where: str) -> UserError:
+    """For rows that must have labels where no column looks like one."""
+    return _unknown("label", "--label-column", frame, where)
 
 
 def values_in(column: Column) -> Iterator[Any]:

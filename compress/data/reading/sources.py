@@ -228,9 +228,7 @@ def _find_roles(kind: Task, source: Source, asked: RequestedColumns, notes: list
     kind.check_columns(first, roles, source.name)
     needs_labels = not (bare or kind.label_free or kind.pairs_answer)
     if "label" not in roles and needs_labels and set(source.frames) != {"unlabelled"}:
-        raise UserError(
-            "cannot infer the label column", where=source.name, do=f"name it; {columns.format_columns(first)}"
-        )
+        raise columns.unknown_label(first, source.name)
     columns.same_columns(source.frames, roles, source.name)
     return roles
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from compress.data.reading.frame import Column
 from compress.data.tables.label_order import Labels, reconcile, show_names
 from compress.data.tables.table import UNLABELLED, first_rows, format_count
-from compress.errors import UserError, nearest, printable
+from compress.errors import UserError, list_some, nearest, printable
 from compress.storage.spill import note_read, pieces
 
 _DIGITS = re.compile(r"-?[0-9]{1,18}")  # what fits into 64 bits
@@ -221,18 +221,19 @@ def _names(
             f"label {bad[0]} in {format_count(len(source.rows_of(bad[0])))}",
             where=f"{where}: train",
             why=f"{first_rows(source.rows_of(bad[0]))}; ids start at 0, and -1 usually marks a withheld label",
-            do="remove these rows, or name the labels in order",
+            do="remove these rows, or name the labels in order with --labels",
         )
     count = max(seen) + 1
     if source and len(seen) < count:
         if expected and count <= len(expected):
             return list(expected)
-        shown = ", ".join(str(v) for v in sorted(seen)[:10])
+        numbers = sorted(seen)
+        in_order = ",".join(map(str, numbers[:6])) + ",…" * (len(numbers) > 6)
         raise UserError(
             "the labels are whole numbers, but not 0 to n-1",
             where=where,
-            why=f"found {shown}{' …' if len(seen) > 10 else ''}",
-            do=f"name them in order (--labels {','.join(str(v) for v in sorted(seen)[:6])}{' …' * (len(seen) > 6)})",
+            why=f"found {list_some(numbers, 10)}",
+            do=f"name the classes (--labels {in_order}); for scores, --task regression",
         )
     if not source and expected and count <= len(expected):
         return list(expected)
