@@ -28,6 +28,8 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 FOREIGN_FLAGS = {"--env-manager", "--help", "--help-all", "--version", "--torch-backend", "--nproc-per-node"}
 FOREIGN_FLAGS |= {"--backend-store-uri", "--artifacts-destination"}
 """pip's, torchrun's and mlflow's own among them."""
+SERVER_FLAGS = {"--upgrade", "--default-artifact-root", "--uvicorn-opts", "--header", "--app-dir"}
+"""pip's, and those with which we start mlflow's server."""
 
 LISTS = {
     "docs/methods/distillation.md": ("../reference/parts.md#objectives", "../reference/recipes.md"),
@@ -82,6 +84,13 @@ def test_every_mentioned_flag_exists() -> None:
     # A script of ours in benchmarks/ has flags of its own.
     scripts = {flag for path in (ROOT / "benchmarks").glob("*.py") for flag in FLAG.findall(path.read_text())}
     assert {line for line in wrong if line.split(": ")[1] not in scripts} == set()
+
+
+def test_every_flag_that_a_message_names_exists() -> None:
+    known = FOREIGN_FLAGS | SERVER_FLAGS | flags_of(frame.cli)
+    files = [path for path in (ROOT / "compress").rglob("*.py") if path.name != "_words.py"]  # words of other tools
+    wrong = {f"{path.relative_to(ROOT)}: {flag}" for path in files for flag in FLAG.findall(path.read_text())}
+    assert {line for line in wrong if line.split(": ")[1] not in known} == set()
 
 
 def flags_of(command: click.Command) -> set[str]:
