@@ -45,9 +45,12 @@ _WORKERS, _ON = worker_options(
     "--file",
     type=InputPlace(),
     metavar="FILE",
-    help="File with one text per line, or .jsonl, .csv or .parquet with a column text (and text_pair); for questions, "
-    "JSON objects; a folder of such files; s3://BUCKET/KEY for either; - reads stdin and answers lines as they come.",
+    help="File with one text per line, or .jsonl, .csv or .parquet with a column of text (and of second texts); for "
+    "questions, JSON objects; a folder of such files; s3://BUCKET/KEY for either; - reads stdin and answers lines as "
+    "they come.",
 )
+@click.option("--text-column", metavar="NAME", help="--file: column of the text (default: by its usual names).")
+@click.option("--text-pair-column", metavar="NAME", help="--file: column of the second text of a pair.")
 @click.option(
     "--bad-rows",
     type=click.Path(path_type=Path),
@@ -103,6 +106,8 @@ def command(
     questions: tuple[str, ...],
     contexts: tuple[str, ...],
     file: Place | None,
+    text_column: str | None,
+    text_pair_column: str | None,
     bad_rows: Path | None,
     no_answer_threshold: float | None,
     long_text: str | None,
@@ -142,7 +147,8 @@ def command(
         refuse_flags(others, "does not apply to embeddings", "remove it, or remove --embeddings")
     output: Path | None = where["output"]
     if file is None:
-        refuse_flags({"--bad-rows": bad_rows, "--output": output}, "is for rows of a file", "add --file FILE")
+        of_rows = {"--text-column": text_column, "--text-pair-column": text_pair_column, "--bad-rows": bad_rows}
+        refuse_flags({**of_rows, "--output": output}, "is for rows of a file", "add --file FILE")
     if output is None:
         lonely = {**{f"--{name}": value for name, value in where.items()}, "--shard-rows": shard_rows, "--join": join}
         refuse_flags(lonely, "has no effect without --output", "add --output FOLDER")
@@ -151,8 +157,9 @@ def command(
         others = {"TEXTS": texts, "--question": questions, "--pair": pairs}
         refuse_flags(others, "cannot be combined with --output", "remove it")
     request = ModelRequest(
-        resolve(model), options.device, options.precision, options.runtime, embeddings=embeddings, settings=settings
-    )
+        resolve(model), options.device, options.precision, options.runtime, embeddings=embeddings, settings=settings,
+        text_column=text_column, text_pair_column=text_pair_column,
+    )  # fmt: skip
     if output is not None and file is not None:
         shards = ShardOptions(shard_rows or SHARD_ROWS, join, bad_rows)
         predict_shards(request, file, shards, replace(options, **where))

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compress.data.reading.columns import PAIRS, TEXT
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder.cascade import inspect
 from compress.predict.cascade import open_predictor
 from compress.predict.file_batches import WINDOW
-
-TEXT = ("text", "sentence", "sentence1")
-"""Usual names of the column of a text."""
 
 
 class Service:
@@ -65,15 +63,18 @@ def columns_of(folder: Path) -> list[tuple[str, bool]]:
 
 def roles_of(task: Task) -> tuple[Sequence[str], Sequence[str]]:
     """The names of the first text and of the second, the usual first; no second for tasks that read tags of words, or
-    embed texts one by one."""
+    embed texts one by one. They are those by which the columns of training data are inferred."""
     roles = list(task.text_roles)
-    if task.label_free:
+    if task.label_free or roles[0] == "words":
         return TEXT, ()
     if task.pairs_answer:
-        return ("query", *(name for name in TEXT if name != "query")), ("document", "passage", "text_pair")
-    if roles[0] in ("words", "text"):
-        second = () if roles[0] == "words" else ("text_pair", "sentence2", "text2")
-        return TEXT, second
+        documents = ("document", "passage", "text_pair")
+        return list(dict.fromkeys(["query", *(name for name in TEXT if name not in documents)])), documents
+    if "text_pair" in roles and "text_pair" not in task.optional_roles:
+        firsts, seconds = zip(("text", "text_pair"), *PAIRS, strict=True)
+        return list(dict.fromkeys(firsts)), list(dict.fromkeys(seconds))
+    if roles[0] == "text":
+        return TEXT, ("text_pair", "sentence2", "text2")
     first, second = ([role, *task.usual.get(role, ())] for role in roles[:2])
     return list(dict.fromkeys(first)), list(dict.fromkeys(second))
 

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from compress.commands.predict import _count, _given, predict_texts, read_all
@@ -102,6 +104,29 @@ def test_rows_of_two_texts(tmp_path: Path) -> None:
     assert (one.text, one.pair) == ("who?", "she"), "JSON lines whatever the file is called: a line is no question"
     (one,) = read(tmp_path / "x.csv", "sentence1,sentence2,id\na,b,4\n", PAIRS)
     assert (one.text, one.pair, dict(one.beside)) == ("a", "b", {"id": "4"})
+
+
+def test_columns_are_found_as_those_of_training_data_are(tmp_path: Path) -> None:
+    (one,) = read(tmp_path / "x.csv", "Review,stars\na,5\n", TEXTS)
+    assert (one.text, one.pair) == ("a", None)
+    (one,) = read(tmp_path / "x.jsonl", '{"premise": "a", "hypothesis": "b"}', PAIRS)
+    assert (one.text, one.pair) == ("a", "b")
+    pq.write_table(pa.table({"stars": [5], "Review": ["a"]}), tmp_path / "x.parquet")
+    assert [one.text for one in read_good(tmp_path / "x.parquet", TextColumns.of_task(TEXTS))] == ["a"]
+
+
+def test_a_column_can_be_named(tmp_path: Path) -> None:
+    columns = TextColumns.of_task(PAIRS).renamed("left", "right")
+    lines = tmp_path / "lines"
+    lines.write_text('{"text": "no", "left": "a", "right": "b"}\n')
+    (one,) = read_good(lines, columns)
+    assert (one.text, one.pair) == ("a", "b"), "a line of any file is an object then"
+    lines.write_text('{"left": "a", "wright": "b"}\n')
+    with pytest.raises(UserError, match="the row has no right; did you mean 'wright'"):
+        read_good(lines, columns)
+    with pytest.raises(UserError, match="--text-pair-column b: the model reads one text; remove it"):
+        EMBEDDED.renamed(None, "b")
+    assert EMBEDDED.renamed(None, None) == EMBEDDED
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,10 @@ NOT_ASKED = [
     (("--question", "Who?", "--context", " "), "row 1: the context is empty"),
     (("--question", " ", "--context", "x"), "row 1: the question is empty"),
     (("--question", "who " * 60, "--context", "x"), "of the window's 40 tokens: 'who who"),
-    (("--file", "a.jsonl"), "a.jsonl:2: the row has no context; known: question"),
+    (
+        ("--file", "a.jsonl"),
+        "a.jsonl:2: the row has no context; name its column with --text-pair-column; known: question",
+    ),
     (("--file", "b.jsonl"), "b.jsonl:1: not JSON: Who ran?; write one object with question and context on each line"),
     (("--file", "c.jsonl"), "c.jsonl:1: the context is empty or not text"),
     (("a text", "--question", "Who?", "--context", "x"), "--question: give texts or --question, not both"),

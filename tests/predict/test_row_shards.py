@@ -120,7 +120,7 @@ def test_bad_cells_of_parquet_are_rows_of_their_own(tmp_path: Path) -> None:
     pq.write_table(pa.table({"words": ["x"]}), path)
     (only,) = read_rows(path, EMBEDDED)
     assert isinstance(only, BadRow)
-    assert only.error.line() == f"{path}: row 1: the row has no text; known: words"
+    assert only.error.line() == f"{path}: row 1: the row has no text; name its column with --text-column; known: words"
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,10 @@ class PredictionAnswerer:
 class VectorAnswerer:
     """The vectors of texts."""
 
-    label, columns = "embed", EMBEDDED
+    label = "embed"
 
     def __init__(self, embedder: Embedder) -> None:
-        self.embedder = embedder
+        self.embedder, self.columns = embedder, EMBEDDED
 
     def lines(self, rows: Sequence[PredictionInput], told: Told, *, as_json: bool) -> Iterator[str]:
         """As `Answerer`."""
@@ -75,7 +75,7 @@ class VectorAnswerer:
 @dataclass(frozen=True)
 class ModelRequest:
     """Which model answers, and how. settings: of the task, in place of the model's own.  runtime: None: as the folder
-    is meant to be run."""
+    is meant to be run.  text_column, text_pair_column: of files of rows; None: by their usual names."""
 
     folder: Path
     device: str = "cpu"
@@ -83,9 +83,17 @@ class ModelRequest:
     runtime: Runtime | Literal["auto"] | None = None
     embeddings: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    text_column: str | None = None
+    text_pair_column: str | None = None
 
     def open(self, console: Console) -> Answerer:
-        """Load the model; with `--runtime auto`, its fastest runtime. Raises UserError as what answers does."""
+        """Load the model; with `--runtime auto`, its fastest runtime. Raises UserError as what answers does, and for
+        the column of a second text where the model reads one."""
+        answerer = self._open(console)
+        answerer.columns = answerer.columns.renamed(self.text_column, self.text_pair_column)
+        return answerer
+
+    def _open(self, console: Console) -> Answerer:
         if self.embeddings:
             if self.runtime not in (None, "torch"):
                 where = f"--runtime {self.runtime}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from compress.data.reading.columns import TEXT, TEXT_FLAGS
 from compress.data.reading.remote import Place
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean
-from compress.predict.service import TEXT, roles_of
+from compress.predict.service import roles_of
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,17 @@ class TextColumns:
         named = len([role for role in task.text_roles if role in task.usual]) == 2
         return cls(first, second, needs_second, named)
 
+    def renamed(self, text: str | None, text_pair: str | None) -> TextColumns:
+        """The same where the user named a column: lines of any file are objects then. Raises UserError for a second
+        one where rows have one text."""
+        if text_pair is not None and not self.second:
+            raise UserError("the model reads one text", where=f"{TEXT_FLAGS[1]} {text_pair}", do="remove it")
+        first = self.first if text is None else (text,)
+        named = self.named or text is not None or text_pair is not None
+        if text_pair is None:
+            return replace(self, first=first, named=named)
+        return replace(self, first=first, second=(text_pair,), needs_second=True, named=named)
+
     @property
     def needed(self) -> str:
         """The columns that a row must have, for people."""
@@ -75,9 +87,11 @@ class TextColumns:
 
     def build(self, row: Mapping[str, Any], where: str) -> PredictionInput:
         """The texts of a row; an `id` is kept. Raises UserError for a text that is missing, or is none."""
-        text = _find_text(row, self.first, where, needed=True)
+        text = _find_text(row, self.first, TEXT_FLAGS[0], where, needed=True)
         assert text is not None
-        pair = _find_text(row, self.second, where, needed=self.needs_second) if self.second else None
+        pair = None
+        if self.second:
+            pair = _find_text(row, self.second, TEXT_FLAGS[1], where, needed=self.needs_second)
         return PredictionInput(text, pair, {"id": _copy_id(row["id"], where)} if "id" in row else {})
 
 
@@ -98,13 +112,18 @@ def build_row(
         return BadRow(str(file), unit, number, error)
 
 
-def _find_text(row: Mapping[str, Any], names: Sequence[str], where: str, *, needed: bool) -> str | None:
-    """The text under the first of these names; None where it may be missing and is."""
+def _find_text(row: Mapping[str, Any], names: Sequence[str], flag: str, where: str, *, needed: bool) -> str | None:
+    """The text under the first of these names, in whatever case; None where it may be missing and is."""
     key = next((name for name in names if name in row), None)
+    if key is None:
+        folded = {str(name).lower(): name for name in row}
+        key = next((folded[name] for name in names if name in folded), None)
     if key is None:
         if not needed:
             return None
-        raise UserError(f"the row has no {names[0]}", where=where, do=did_you_mean(names[0], row))
+        near = did_you_mean(names[0], row)
+        do = near if near.startswith("did") else f"name its column with {flag}; {near}"
+        raise UserError(f"the row has no {names[0]}", where=where, do=do)
     if not isinstance(row[key], str) or not row[key].strip():
         raise UserError(f"the {names[0]} is empty or not text", where=where)
     _require_whole(row[key], names[0], where)

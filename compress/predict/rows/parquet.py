@@ -35,7 +35,7 @@ def read_parquet(file: Place, columns: TextColumns, first: int = 0) -> Iterator[
             else:
                 groups.append(place)
         wanted = {*columns.first, *columns.second, "id"}
-        names = [name for name in opened.schema_arrow.names if name in wanted]
+        names = [name for name in opened.schema_arrow.names if wanted & {name, name.lower()}]
         if not names:  # each row is then told to have none of them
             names = opened.schema_arrow.names
         try:
