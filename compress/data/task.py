@@ -233,6 +233,10 @@ class Task(ABC):
         """Rows of a table with their labels; a row without one keeps UNLABELLED (NaN where labels are numbers)."""
         return encode_rows(tokenizer, rows, max_length=max_length)
 
+    def count_examples(self, rows: Rows) -> int:
+        """How many examples `encode` makes of them, but for long texts that become several."""
+        return len(rows)
+
     def encode_taught(self, examples: Examples, rows: Rows) -> np.ndarray:
         """(N, C) logits of the examples that `encode` made of rows with teacher values; (T, C) of tagged words."""
         assert isinstance(rows.taught, np.ndarray)

@@ -59,7 +59,7 @@ def test_pairs_with_a_score(tmp_path, toy_tokenizer_files):
     assert (form_of(test), len(test), table.settings["metric"]) == ("scored pairs", 19, "spearman")
     task, tokenizer = task_of("embedding", {"prompt": "Very ", "lowercase": True}), Tokenizer(toy_tokenizer_files)
     examples = task.encode(tokenizer, test, max_length=16)
-    assert len(examples) == 38  # each text alone, first those of all rows
+    assert len(examples) == task.count_examples(test) == 38  # each text alone, first those of all rows
     assert tokenizer.decode(examples.ids[: examples.offsets[1]].tolist()).startswith("very the film")
     vectors = np.random.default_rng(0).normal(size=(38, 5)).astype(np.float32)
     scored = task.score(vectors, [], examples, test)
@@ -78,8 +78,9 @@ def test_queries_with_a_document_and_a_negative(tmp_path, toy_tokenizer_files):
     assert form_of(test) == "retrieval"
     assert documents_of(test) == ["the film", "the actor", "a plot", "bad"]
     assert relevant_of(test) == [{0: 1.0, 1: 1.0}, {1: 1.0}, {0: 1.0, 1: 1.0}]  # one query, two documents
-    examples = task_of("embedding").encode(Tokenizer(toy_tokenizer_files), test, max_length=8)
-    assert len(examples) == 3 + 4
+    task = task_of("embedding")
+    examples = task.encode(Tokenizer(toy_tokenizer_files), test, max_length=8)
+    assert len(examples) == task.count_examples(test) == 3 + 4
     vectors = np.eye(7, 4, dtype=np.float32)
     vectors[3:] = np.eye(4)
     vectors[:3] = np.eye(4)[[0, 0, 3]]

@@ -100,13 +100,14 @@ def test_each_query_with_one_document_is_a_scored_pair(tmp_path, toy_tokenizer_f
     assert table.settings["metric"] == "spearman"
     task = task_of("reranking")
     examples = task.encode(Tokenizer(toy_tokenizer_files), test, max_length=16)
+    assert len(examples) == task.count_examples(test) == 8
     logits = np.arange(8, dtype=np.float32)[:, None]
     assert task.score(logits, [], examples, test).metrics["spearman"](np.ones((1, 8)))[0] == pytest.approx(1)
     with pytest.raises(UserError, match="ndcg_at_10 has no figure on scored pairs"):
         opened(tmp_path, settings={"metric": "ndcg@10"})
 
 
-def test_a_query_with_a_positive_document_is_ranked_among_those_of_bm25(tmp_path):
+def test_a_query_with_a_positive_document_is_ranked_among_those_of_bm25(tmp_path, toy_tokenizer_files):
     rows = [
         {"query": "the good film", "positive": "a good film", "negative": "a dull plot"},
         {"query": "the dull plot", "positive": "the actor", "negative": "bad"},
@@ -117,6 +118,9 @@ def test_a_query_with_a_positive_document_is_ranked_among_those_of_bm25(tmp_path
     assert second[0] == ("a dull plot", 0, True)
     assert {text for text, _, _ in second} == {"a good film", "the actor", "a dull plot", "bad"}  # all four: few exist
     assert [text for text, grade, _ in second if grade] == ["the actor"]
+    task = task_of("reranking")
+    examples = task.encode(Tokenizer(toy_tokenizer_files), test, max_length=16)
+    assert len(examples) == task.count_examples(test) == 8
 
 
 def test_a_question_answering_set_is_questions_and_contexts(tmp_path):

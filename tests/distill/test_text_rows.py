@@ -15,7 +15,7 @@ from compress.errors import UserError
 from compress.stages.distill import text_rows
 from compress.stages.distill.row_filter import LOW, Answers
 from compress.stages.distill.spec import Spec
-from compress.stages.distill.text_rows import LEAST_HELD_OUT, MOST_HELD_OUT, TextRows, choose_text_rows
+from compress.stages.distill.text_rows import LEAST_HELD_OUT, MOST_HELD_OUT, TextRows, choose_text_rows, count_text
 from compress.stages.shared.stage import HELD_OUT
 
 
@@ -39,17 +39,23 @@ def choose(
             "objectives": [{"kind": "soft_targets"}], "training": {"steps": 10, "learning_rate": 1e-4}, **keys,
         }
     )  # fmt: skip
+    spec = spec.model_copy(update={"use_unlabelled": unlabelled is not None})
     splits = {"train": train or rows(numbered(4, "labelled"), labelled=True)}
     splits |= {} if unlabelled is None else {"unlabelled": unlabelled}
     table: Any = SimpleNamespace(
         splits=splits, split=splits.__getitem__, task="classification", settings={}, label_names=["a", "b"]
     )
-    data = SimpleNamespace(unlabelled_rows=limit, allow_overlap=True, max_length=16)
+    data = SimpleNamespace(unlabelled_rows=limit, allow_overlap=True, max_length=16, adds_text=False)
     context: Any = SimpleNamespace(
-        recipe=SimpleNamespace(data=data, seed=seed), say=[].append if said is None else said.append
+        recipe=SimpleNamespace(data=data, seed=seed),
+        opened=lambda: table,
+        say=[].append if said is None else said.append,
     )
     models: Any = SimpleNamespace(teacher=None)
-    return choose_text_rows(spec, table, context, augmented, models, uses_text=unlabelled is not None)
+    found = choose_text_rows(spec, table, context, augmented, models)
+    if spec.row_filter is None and found.held_out is None:  # the plan tells their number before the run
+        assert count_text(spec, context) == (0 if found.unlabelled is None else len(found.unlabelled))
+    return found
 
 
 # --- held-out rows ------------------------------------------------------------------------------------------------

@@ -157,6 +157,11 @@ class Task(FormTask):
         whole = (text for prompt, given, _ in parts for text in self._as_read(given, prompt))
         return _encoded(tokenizer, whole, numbers, max_length)
 
+    def count_examples(self, rows: Rows) -> int:
+        """Of each row its texts; of a search its documents too."""
+        form = form_of(rows)
+        return len(rows) + (len(documents_of(rows)) if form == "retrieval" else len(rows) * (form == "scored pairs"))
+
     def encode_taught(self, examples: Examples, rows: Rows) -> np.ndarray:
         raise UserError("columns of a teacher are not supported for embeddings", where="--teacher-column")
 

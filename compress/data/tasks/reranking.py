@@ -202,6 +202,11 @@ class Task(FormTask):
         parts = (tokenizer.encode_batch(texts, documents, max_length=max_length) for texts, documents in pairs)
         return examples_of(tokenizer, parts, wanted, numbers, max_length, queries=owners)
 
+    def count_examples(self, rows: Rows) -> int:
+        """One for each candidate of a query."""
+        labels = rows.labels
+        return len(labels) if isinstance(labels, np.ndarray) else int((labels.values[:, 2] > 0).sum())
+
     def encode_texts(
         self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
     ) -> Examples:

@@ -17,6 +17,7 @@ from compress.stages.distill.preparation import build_objectives
 from compress.stages.distill.queries import check_ranking
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.task_specific import TaskPreparation
+from compress.stages.distill.text_rows import count_text
 from compress.stages.distill.two_tokenizers import check_comparable
 from compress.stages.distill.vectors import check_objectives
 from compress.stages.shared.model_shape import ModelShape, read_shape
@@ -98,7 +99,10 @@ class Stage:
         what = "corpus" if s.level == "general" else "task"
         c = self.context
         by = "agreement with the teacher on held-out text" if s.stop == "agreement" else None
-        length = describe_plan(t) if s.level == "general" else describe_task_plan(t, c, self._parent(), metric=by)
+        if s.level == "general":
+            length = describe_plan(t)
+        else:
+            length = describe_task_plan(t, c, self._parent(), metric=by, more_rows=count_text(s, c))
         return [f"distil on the {what}: {born}; loss {losses}; {length}{more}"]
 
     def _parent(self) -> Path | None:

@@ -190,18 +190,7 @@ class TaskPreparation(Preparation):
             lambda: self._initialize(TaskData.encode(self.table, self.reader, quiet).train, quiet),
             self.reader,
         )
-        return choose_text_rows(
-            self.spec, self.table, self.context, augmented, models, uses_text=self._uses_unlabelled()
-        )  # fmt: skip
-
-    def _uses_unlabelled(self) -> bool:
-        """Whether rows without labels are trained on; without a teacher they say nothing."""
-        data, wanted = self.context.recipe.data, self.spec.use_unlabelled
-        if data is not None and data.unlabelled_rows == 0:
-            return False
-        if wanted == "auto" or (data is not None and data.adds_text):
-            return "unlabelled" in self.table.splits and self.spec.asks_teacher()
-        return wanted
+        return choose_text_rows(self.spec, self.table, self.context, augmented, models)
 
     # --- the student ------------------------------------------------------------------------------------------
 

@@ -67,17 +67,35 @@ class Models:
     reads: LoadedModel
 
 
+def uses_text(spec: Spec, table: Table, context: StageContext) -> bool:
+    """Whether rows without labels are trained on; without a teacher they say nothing."""
+    data, wanted = context.recipe.data, spec.use_unlabelled
+    if data is not None and data.unlabelled_rows == 0:
+        return False
+    if wanted == "auto" or (data is not None and data.adds_text):
+        return "unlabelled" in table.splits and spec.asks_teacher()
+    return wanted
+
+
+def count_text(spec: Spec, context: StageContext) -> int:
+    """How many rows without labels are trained on, before any is found to be one to leave out."""
+    table, data = context.opened(), context.recipe.data
+    if table is None or data is None or "unlabelled" not in table.splits or not uses_text(spec, table, context):
+        return 0
+    there = len(table.splits["unlabelled"])
+    return there if data.unlabelled_rows is None else min(there, data.unlabelled_rows)
+
+
 def choose_text_rows(
-    spec: Spec, table: Table, context: StageContext, augmented: Rows | None, models: Models, *, uses_text: bool
+    spec: Spec, table: Table, context: StageContext, augmented: Rows | None, models: Models
 ) -> TextRows:
-    """The rows of this stage that only the teacher labels. augmented: copies of training texts.  uses_text: whether
-    rows without labels are trained on.
+    """The rows of this stage that only the teacher labels. augmented: copies of training texts.
 
     Raises UserError for a filter that does not fit the task, for one that leaves nothing, and where there is no text to
     stop by."""
     data = context.recipe.data
     assert data is not None
-    rows = find_unlabelled_rows(table, context) if uses_text else None
+    rows = find_unlabelled_rows(table, context) if uses_text(spec, table, context) else None
     held, figures = None, {}
     if spec.stop == "agreement" and data.unlabelled_rows != 0:  # 0: a person wants to see what there is without
         rows, held = _set_aside(rows, table, context)

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from compress.contracts import BatchSource, TrainingPlan
+from compress.data.tasks import task_of
 from compress.modelfolder import folder as modelfolder
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.validation import task_choice
@@ -41,17 +42,24 @@ def settle_plan(
 
 
 def describe_task_plan(
-    plan: TrainingPlan, context: StageContext, model: Path | None, factor: float = 1.0, metric: str | None = None
+    plan: TrainingPlan,
+    context: StageContext,
+    model: Path | None,
+    factor: float = 1.0,
+    metric: str | None = None,
+    more_rows: int = 0,
 ) -> str:
     """Length, batch size and learning rate of a training on the labelled rows, for people, as far as they are known.
     model: the folder whose encoder is trained, None while there is none.  factor: of a learning rate by its size.
-    metric: what ends the training, where it is not the task's metric on the validation rows."""
+    metric: what ends the training, where it is not the task's metric on the validation rows.  more_rows: that are
+    trained on beside the labelled ones."""
     table = context.opened()
     hidden = None if model is None else modelfolder.inspect(model).config.hidden
     if table is None:
         return describe_plan(plan, hidden, factor=factor)
     metric = metric or f"validation {task_choice(table)[0]}"
-    return describe_plan(plan, hidden, len(table.split("train")), metric, factor=factor)
+    rows = task_of(table.task, table.settings).count_examples(table.split("train")) + more_rows
+    return describe_plan(plan, hidden, rows, metric, factor=factor)
 
 
 def describe_plan(
