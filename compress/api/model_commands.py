@@ -78,6 +78,7 @@ def cascade(
     *,
     output: Folder,
     max_drop: float = 0.5,
+    confidence: float = 90.0,
     exit_layers: str | Sequence[int] | None = None,
     quiet: bool = False,
     **options: Any,
@@ -86,12 +87,14 @@ def cascade(
 
     models: two or more, in any order; with `exit_layers` one, to which early exits are added.  exit_layers: layers
     after which it may answer, such as `[2, 4]`, or "auto".  data: its validation rows choose the thresholds, its test
-    rows measure the result.  output: a new folder.  max_drop: points of accuracy lost against the largest model. The
+    rows measure the result.  output: a new folder.  max_drop: points of accuracy lost against the largest
+    model.  confidence: percent, with which the loss on other texts is within that. The
     certificate is in `to_dict()["certificate"]`, None where a single model is as fast and was copied. Raises UserError
     where the loss on the test rows is above `max_drop`; the error's `result` is then what this function returns
     otherwise.
     """
-    told = {**options, "data": data_name(data), "max_drop": max_drop, "output": fspath(output)}
+    told = {**options, "data": data_name(data), "max_drop": max_drop, "confidence": confidence}
+    told["output"] = fspath(output)
     if exit_layers is not None:
         told["exit_layers"] = exit_layers if isinstance(exit_layers, str) else ",".join(map(str, exit_layers))
     return call_for(WrittenModel, "cascade", told, *map(model_name, _list_models(models)), quiet=quiet)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compress.cascade.request import CascadeRequest
+from compress.cascade.request import SPLIT, CascadeRequest
 from compress.modelfolder import folder as modelfolder
 from compress.predict.cascade import choose_stage_runtime
 from compress.predict.predictor import Predictor
@@ -18,12 +18,11 @@ from evaluation.cost.latency import measure_interleaved
 from evaluation.quality.calibration import NoTemperatureError, fit_validated_temperature
 
 REPEATS, SECONDS = 20, 4.0
-SPLIT = "validation"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One model. parameters: of its network.  temperature: by which its probabilities fit the validation rows.
+    """One model. parameters: of its network.  temperature: by which its probabilities fit the rows that propose.
     confidence: (N,) with it.  right: (N,) bool.  latency: over texts of these rows, each alone."""
 
     name: str
@@ -48,9 +47,9 @@ def measure_candidates(request: CascadeRequest) -> list[Candidate]:
         with console.slow_progress(f"scoring {name} on {SPLIT} rows", len(examples), "rows") as progress:
             logits[name] = predictor.logits(examples, told=progress.update)
     latencies = _measure_latencies(request, list(predictors.values()))
-    gold, found = np.asarray(rows.labels), []
+    gold, proposing, found = np.asarray(rows.labels), request.proposing, []
     for (name, predictor), latency in zip(predictors.items(), latencies, strict=True):
-        temperature = fit_temperature(logits[name], gold)
+        temperature = fit_temperature(logits[name][proposing], gold[proposing])
         parameters = modelfolder.inspect(predictor.folder).parameters
         sure, right = compute_confidence(logits[name] / temperature), logits[name].argmax(-1) == gold
         found.append(Candidate(name, predictor.folder, parameters, predictor, temperature, sure, right, latency))
@@ -82,10 +81,11 @@ def open_model(request: CascadeRequest, folder: Path) -> Predictor:
 
 
 def sample_validation_texts(request: CascadeRequest) -> TextSample:
-    """Texts that what is chosen from is timed on."""
+    """Texts that what is chosen from is timed on: of rows that propose, since an order follows from the times."""
     table = request.table
+    rows = table.split(SPLIT).take(np.flatnonzero(request.proposing))
     return sample_texts(
-        table.split(SPLIT), data=f"{table.display_name}/{SPLIT}", digest=table.measured_fingerprint,
+        rows, data=f"{table.display_name}/{SPLIT}", digest=table.measured_fingerprint,
         max_length=request.max_length,
     )  # fmt: skip
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import compress
-from compress.cascade.candidates import SPLIT, Candidate
-from compress.cascade.request import CascadeRequest
+from compress.cascade.candidates import Candidate
+from compress.cascade.request import SPLIT, CascadeRequest
 from compress.data.tables.table import format_count
 from compress.errors import UserError
 from compress.measure.cost import CostPlan
@@ -24,8 +24,8 @@ from compress.onnx.runtimes import versions
 from compress.predict.cascade import CascadePredictor
 from compress.predict.real_texts import choose_calls, sample_texts
 from compress.report.certified import format_ends, read_ends
-from evaluation.cascade import CascadeChoice
 from evaluation.cost.device import describe
+from evaluation.thresholds import Selection
 
 FORMAT, EXITS_FORMAT = "cascade-1", "exits-1"
 CERTIFIED, EXCEEDED = "certified", "exceeded"
@@ -81,12 +81,13 @@ def measure_beside(request: CascadeRequest, subject: Subject, parent: Candidate)
 def issue(
     request: CascadeRequest,
     stages: Sequence[Mapping[str, Any]],
-    choice: CascadeChoice,
+    selected: Selection,
     parent: Candidate,
     found: MeasuredCascade,
     kind: str = FORMAT,
 ) -> dict[str, Any]:
     """The content of the certificate. stages: what answers in turn.  kind: FORMAT or EXITS_FORMAT."""
+    choice = selected.choice
     ours, theirs = found.cascade.measurement, found.parent.measurement
     metric, values = found.cascade.metric, {k: x for k, x in ours.values.items() if math.isfinite(x)}
     difference = read_ends(values, f"vs_teacher/{metric}_difference")
@@ -96,14 +97,14 @@ def issue(
         "format": kind,
         "status": CERTIFIED if drop is not None and drop <= request.max_drop else EXCEEDED,
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "bounds": {"max_drop": request.max_drop},
+        "bounds": {"max_drop": request.max_drop, "confidence": request.confidence},
         "stages": [
             {**stage, "rows": count, "share": count / rows}
             for stage, count in zip(stages, found.answered, strict=True)
         ],
         "chosen_on": {
-            "split": SPLIT, "rows": len(request.table.split(SPLIT)), "loss": choice.loss, "bound": choice.bound,
-            "expected_ms": choice.ms,
+            "split": SPLIT, "rows": len(request.table.split(SPLIT)), "tested_on": selected.rows,
+            "tested": selected.tested, "loss": choice.loss, "p_value": choice.p_value, "expected_ms": choice.ms,
         },
         "size_mb": values["size/disk_mb"],
         "latency": {key: values.get(name) for key, name in LATENCIES.items()}
@@ -135,7 +136,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         f"{metric} {format_ends(found['quality'], 100)} % on {format_count(found['rows'])} of {found['dataset']}"
     )
     lines.append(f"size {found['size_mb']:.2f} MB" + ("" if has_exits(found) else ", all models together"))
-    return [*lines, describe_guarantee(found)]
+    return [*lines, describe_choice(found), describe_guarantee(found)]
 
 
 def has_exits(found: Mapping[str, Any]) -> bool:
@@ -143,8 +144,20 @@ def has_exits(found: Mapping[str, Any]) -> bool:
     return found.get("format") == EXITS_FORMAT
 
 
+def describe_choice(found: Mapping[str, Any]) -> str:
+    """By which rule thresholds were chosen, and what it guarantees."""
+    chosen, bounds = found["chosen_on"], found["bounds"]
+    proposed = chosen["rows"] - chosen["tested_on"]
+    return (
+        f"with {bounds['confidence']:g} % confidence, at most {bounds['max_drop']:g} points are lost on texts like "
+        f"these: {proposed:,} of {format_count(chosen['rows'], chosen['split'] + ' row')} proposed thresholds from the "
+        f"safest to the boldest, and the other {chosen['tested_on']:,} tested {chosen['tested']:,} of them in this "
+        f"order (learn then test, exact paired test, p = {chosen['p_value']:.3f})"
+    )
+
+
 def describe_guarantee(found: Mapping[str, Any]) -> str:
-    """Which guarantee the interval gives, why it holds, and whether it proves the bound."""
+    """Which guarantee the test rows give, why it holds, and whether it proves the bound."""
     difference, chosen = found["difference"], found["chosen_on"]
     if difference["value"] is None:
         return "no guarantee: the difference to the parent is undefined on these rows"

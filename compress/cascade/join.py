@@ -15,7 +15,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import Stage
 from compress.modelfolder.meta import CERTIFICATE, FolderMeta, Parent
 from compress.storage import atomic
-from evaluation.cascade import CascadeChoice, choose_cascade
+from evaluation.thresholds import Selection, choose_cascade
 
 
 def join_models(request: CascadeRequest, output: Path) -> dict[str, Any]:
@@ -32,11 +32,16 @@ def join_models(request: CascadeRequest, output: Path) -> dict[str, Any]:
     parent = find_parent(candidates)
     _print_candidates(request, candidates, parent)
     accepted = [i for i, c in enumerate(candidates) if c.name in request.accepted]
-    single, choice = choose_cascade(gather_scores(candidates), parent, request.max_drop, accepted)
+    found = choose_cascade(
+        gather_scores(candidates), parent, request.max_drop, request.proposing,
+        confidence=request.confidence / 100, accepted=accepted,
+    )  # fmt: skip
+    single, choice = found.single, found.choice
     names = [candidates[i].name for i in choice.models]
     if choice is single:
         console.result(
-            f"no cascade of these models is faster than {names[0]} alone within {request.max_drop:g} points of loss"
+            f"no cascade of these models is faster than {names[0]} alone and loses, with {request.confidence:g} % "
+            f"confidence, at most {request.max_drop:g} points ({found.tested} tested)"
         )
         folder = candidates[single.models[0]].folder
         return {"folder": str(folder), "is_cascade": False, "models": names, "certificate": None}
@@ -45,16 +50,17 @@ def join_models(request: CascadeRequest, output: Path) -> dict[str, Any]:
         f"chosen: {', then '.join(names)}; expected mean {choice.ms:.2f} ms, {single.ms:.2f} ms of "
         f"{candidates[single.models[0]].name} alone" + (f"; not needed: {', '.join(left)}" if left else "")
     )
-    found = _write(request, candidates, parent, choice, output)
-    for line in certificate.sentences(found):
+    issued = _write(request, candidates, parent, found, output)
+    for line in certificate.sentences(issued):
         console.result(line)
     console.result(f"wrote {output}")
-    return {"folder": str(output), "is_cascade": True, "models": names, "certificate": found}
+    return {"folder": str(output), "is_cascade": True, "models": names, "certificate": issued}
 
 
 def _write(
-    request: CascadeRequest, candidates: Sequence[Candidate], parent: int, choice: CascadeChoice, output: Path
+    request: CascadeRequest, candidates: Sequence[Candidate], parent: int, selected: Selection, output: Path
 ) -> dict[str, Any]:
+    choice = selected.choice
     chosen = [candidates[i] for i in choice.models]
     stages = [
         Stage(name=c.name, folder=f"stage-{place}", temperature=c.temperature, threshold=threshold)
@@ -65,7 +71,7 @@ def _write(
         cascades.fill(temp, stages, [c.folder for c in chosen], meta)
         measured = certificate.measure_cascade(request, temp, output.name, candidates[parent])
         found = certificate.issue(
-            request, [s.model_dump(mode="json") for s in stages], choice, candidates[parent], measured
+            request, [s.model_dump(mode="json") for s in stages], selected, candidates[parent], measured
         )
         atomic.write_json(temp / CERTIFICATE, found)
         lines = [certificate.describe_stage(stage) for stage in found["stages"]]

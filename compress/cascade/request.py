@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from compress.console import Console
 from compress.data.tables.label_order import outputs_in_order
@@ -18,8 +21,14 @@ from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import Runtime
 from compress.predict.cascade import refuse_chunks
 from compress.stages.shared.task_head import check_same_task, head_of
+from evaluation.quality.exact_pairs import count_rows_needed
+from evaluation.thresholds import PROPOSING, draw_proposing
 
 HEAD = ("classification", "single_label")
+SPLIT = "validation"
+"""The rows that what is chosen is proposed and tested on."""
+CONFIDENCE = 90.0
+"""Percent, where nobody says how sure a choice has to be."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,7 @@ class CascadeRequest:
     """models: name → folder, in any order.  table: labelled; validation rows choose, test rows measure.  max_length:
     tokens of a text.  settings: of the task.  max_drop: points of accuracy that may be lost against the largest
     model.  accepted: names of models whose loss was found to be within the bound before.  runtime: of all models; None:
-    of each its own."""
+    of each its own.  confidence: percent, with which the loss on other texts is within the bound."""
 
     models: Mapping[str, Path]
     table: Table
@@ -38,6 +47,12 @@ class CascadeRequest:
     device: str = "cpu"
     runtime: Runtime | None = None
     accepted: Sequence[str] = ()
+    confidence: float = CONFIDENCE
+
+    @property
+    def proposing(self) -> np.ndarray:
+        """(N,) bool: the validation rows that propose what the others test (`evaluation.thresholds`)."""
+        return draw_proposing(len(self.table.split(SPLIT)))
 
     def check(self) -> None:
         """Raise UserError for models that do not make a cascade, and for data without rows of their own to choose on
@@ -46,8 +61,12 @@ class CascadeRequest:
             raise UserError(
                 f"{self.max_drop:g} points is not possible", where="--max-drop", do="give 0 to 100, such as 0.5"
             )
+        if not 50 <= self.confidence < 100:
+            raise UserError(
+                f"{self.confidence:g} % is not possible", where="--confidence", do="give 50 to 99.9, such as 90"
+            )
         self._check_models()
-        require_own_rows(self.table)
+        require_own_rows(self.table, self.max_drop, self.confidence)
 
     def _check_models(self) -> None:
         seen: dict[str, str] = {}
@@ -78,16 +97,24 @@ def require_one_label(head: HeadConfig, where: str) -> None:
         )
 
 
-def require_own_rows(table: Table) -> None:
-    """Raise UserError unless there are rows to choose on, and others to measure on."""
-    for name in ("validation", "test"):
+def require_own_rows(table: Table, max_drop: float, confidence: float = CONFIDENCE) -> None:
+    """Raise UserError unless there are rows to choose on, enough for a loss of `max_drop` points, and others to measure
+    on."""
+    for name in (SPLIT, "test"):
         if len(table.split(name)) < FEWEST_ROWS:
             why = f"found {len(table.split(name))}, required: {FEWEST_ROWS}"
             raise UserError(f"too few {name} rows for a cascade", where="--data", why=why)
-    if table.has_same_rows("validation", "test"):
+    if table.has_same_rows(SPLIT, "test"):
         raise UserError(
             "the validation rows are the test rows", where="--data",
             why="what is chosen on rows cannot be certified on them", do="add a validation split of other rows",
+        )  # fmt: skip
+    rows, needed = len(table.split(SPLIT)), count_rows_needed(max_drop / 100, confidence / 100) / (1 - PROPOSING)
+    if max_drop > 0 and rows < needed:
+        raise UserError(
+            f"{rows:,} validation rows cannot prove a loss below {max_drop:g} points", where="--max-drop",
+            why=f"{math.ceil(needed):,} are needed at {confidence:g} % confidence, if no row is lost",
+            do="give more validation rows, a larger --max-drop or a lower --confidence",
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from compress.cascade.certificate import EXCEEDED
 from compress.cascade.exits.add import make_early_model
 from compress.cascade.exits.options import ExitOptions
 from compress.cascade.join import join_models
-from compress.cascade.request import CascadeRequest, require_one, require_several
+from compress.cascade.request import CONFIDENCE, CascadeRequest, require_one, require_several
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
@@ -24,9 +24,12 @@ from compress.stages.shared.labelled_data import settings_for
 from compress.storage import atomic, manifest
 
 
-def cascade(models: Sequence[str], max_drop: float, options: RunOptions, exits: ExitOptions | None = None) -> None:
+def cascade(
+    models: Sequence[str], max_drop: float, options: RunOptions, exits: ExitOptions | None = None,
+    confidence: float = CONFIDENCE,
+) -> None:  # fmt: skip
     """Write `options.output`: the fastest cascade of these models that loses at most `max_drop` points of accuracy
-    against the largest of them. exits: of one model, in place of a cascade.
+    against the largest of them, with `confidence` percent. exits: of one model, in place of a cascade.
 
     Raises UserError for models that do not make one, and (refused) where the loss on the test rows came out above the
     bound; the folder is there then.
@@ -45,6 +48,7 @@ def cascade(models: Sequence[str], max_drop: float, options: RunOptions, exits: 
     request = CascadeRequest(
         dict(zip(label_models(folders), folders, strict=True)), table, recipe.data.max_length,
         settings_for(recipe, table), max_drop, console, options.device, get_requested_runtime(options),
+        confidence=confidence,
     )  # fmt: skip
     document = join_models(request, output) if exits is None else make_early_model(request, exits, output)
     if not document["is_cascade"]:

@@ -37,6 +37,14 @@ def read_exit_options(layers: str | None, rows: int | None, seed: int | None) ->
     help="Maximum drop of accuracy against the largest model, in percentage points.",
 )
 @click.option(
+    "--confidence",
+    type=float,
+    default=90.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Probability with which the loss on other texts like these is within --max-drop.",
+)
+@click.option(
     "--exit-layers",
     metavar="LAYERS",
     help="Add early exits to one model instead: layers after which it may answer, such as 2,4, or auto.",
@@ -54,6 +62,7 @@ def command(
     options: RunOptions,
     models: tuple[str, ...],
     max_drop: float,
+    confidence: float,
     exit_layers: str | None,
     exit_rows: int | None,
     seed: int | None,
@@ -66,9 +75,9 @@ def command(
       compress cascade MODEL --exit-layers auto --data DATA --max-drop 0.5 --output runs/early
 
     Every text goes to the fastest model first. If the probability of its answer is above a threshold, that is the
-    answer; otherwise the text goes to the next model. Temperatures and thresholds are fitted on the validation rows:
-    the cascade has the least mean latency whose loss against the largest model, plus one standard error, is within
-    --max-drop. Loss and latency are then measured on the test rows.
+    answer; otherwise the text goes to the next model. Thresholds are chosen on the validation rows: the fastest cascade
+    is chosen whose loss against the largest model is proven to be within --max-drop, with --confidence. Loss and
+    latency are then measured on the test rows.
 
     The output is one model folder: predict, evaluate, benchmark, compare, promote and export --to pyfunc work on it.
     It holds all models, so it is larger than the largest. If no cascade is faster than a single model within
@@ -86,4 +95,4 @@ def command(
     from compress.cascade.run import cascade
 
     exits = read_exit_options(exit_layers, exit_rows, seed)
-    cascade(models, max_drop, dataclasses.replace(options, output=output), exits)
+    cascade(models, max_drop, dataclasses.replace(options, output=output), exits, confidence)

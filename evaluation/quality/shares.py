@@ -73,12 +73,12 @@ def _solve(only_a: float, only_b: float, rows: int, low: float, high: float, tar
     """The difference between `low` and `high` at which the score statistic, which falls with it, is `target`."""
     for _ in range(STEPS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _score(only_a, only_b, rows, middle) > target else (low, middle)
+        low, high = (middle, high) if compute_paired_score(only_a, only_b, rows, middle) > target else (low, middle)
     return (low + high) / 2
 
 
-def _score(only_a: float, only_b: float, rows: int, difference: float) -> float:
-    """Distance of what was counted from a true `difference`, in standard errors under it."""
+def compute_paired_score(only_a: float, only_b: float, rows: int, difference: float) -> float:
+    """Distance of what was counted from a true `difference`, in standard errors under it (Tango 1998)."""
     # The share of rows that only b gets right, by maximum likelihood under the difference: a root of a square equation.
     a, b, c = (
         2.0 * rows,

@@ -21,14 +21,17 @@ def info(head: HeadConfig | None = HEAD, labels: tuple[str, ...] = ("a", "b"), *
     return SimpleNamespace(heads=heads, label_names=labels, meta=SimpleNamespace(task_settings=settings))
 
 
-def table(validation: int = 500, test: int = 500, *, same: bool = False) -> Any:
+def table(validation: int = 1000, test: int = 500, *, same: bool = False) -> Any:
     rows = {"validation": validation, "test": test}
     return SimpleNamespace(
         task="classification", split=lambda name: range(rows[name]), has_same_rows=lambda one, two: same
     )
 
 
-def check(monkeypatch: pytest.MonkeyPatch, *models: Any, drop: float = 0.5, data: Any = None, **settings: Any) -> None:
+def check(
+    monkeypatch: pytest.MonkeyPatch, *models: Any, drop: float = 0.5, data: Any = None, confidence: float = 90.0,
+    **settings: Any,
+) -> None:  # fmt: skip
     """Models m0, m1 …; `same` marks a copy of the first."""
     known = {Path(f"m{i}"): model for i, model in enumerate(models)}
     prints = {folder: "0" if getattr(model, "same", False) else str(folder) for folder, model in known.items()}
@@ -36,7 +39,7 @@ def check(monkeypatch: pytest.MonkeyPatch, *models: Any, drop: float = 0.5, data
     monkeypatch.setattr(module.modelfolder, "fingerprint", prints.__getitem__)
     console: Any = None
     named = {folder.name: folder for folder in known}
-    CascadeRequest(named, data or table(), 16, settings, drop, console).check()
+    CascadeRequest(named, data or table(), 16, settings, drop, console, confidence=confidence).check()
 
 
 def test_two_classifiers_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,10 +85,22 @@ def test_parts_of_long_texts_cannot_be_requested(monkeypatch: pytest.MonkeyPatch
 
 def test_rows_of_their_own() -> None:
     few = module.FEWEST_ROWS
-    require_own_rows(table(few, few))
+    require_own_rows(table(few, few), 50)
     with pytest.raises(UserError, match=f"too few validation rows.*required: {few}"):
-        require_own_rows(table(few - 1, few))
+        require_own_rows(table(few - 1, few), 50)
     with pytest.raises(UserError, match="too few test rows"):
-        require_own_rows(table(few, few - 1))
+        require_own_rows(table(few, few - 1), 50)
     with pytest.raises(UserError, match="the validation rows are the test rows"):
-        require_own_rows(table(same=True))
+        require_own_rows(table(same=True), 50)
+
+
+def test_rows_that_a_bound_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_own_rows(table(330), 1.0)
+    with pytest.raises(UserError, match=r"--max-drop: 329 validation rows cannot prove .* 1 points: 330 are needed"):
+        require_own_rows(table(329), 1.0)
+    with pytest.raises(UserError, match="at 95 % confidence"):
+        require_own_rows(table(330), 1.0, 95)
+    check(monkeypatch, info(), info(), drop=0.0)  # only a cascade that is proven to be better is within it
+    for confidence in (49.0, 100.0, float("nan")):
+        with pytest.raises(UserError, match="--confidence"):
+            check(monkeypatch, info(), info(), confidence=confidence)

@@ -26,7 +26,7 @@ def test_the_small_model_answers_what_it_is_sure_of(
     tmp_path: Path, small: Path, parent: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "cascade"
-    made = compress.cascade([parent, small], str(data), output=output, max_drop=5, device="cpu", quiet=True)
+    made = compress.cascade([parent, small], str(data), output=output, max_drop=10, device="cpu", quiet=True)
     assert capsys.readouterr().out == ""
     found = made["certificate"]
     assert made["models"] == ["small", "parent"], "sorted by latency, whatever the order given"
@@ -37,8 +37,10 @@ def test_the_small_model_answers_what_it_is_sure_of(
     assert first["rows"] + last["rows"] == ROWS == found["rows"]
     assert 0.3 < first["threshold"] < 1
     assert last["threshold"] is None
-    assert found["chosen_on"]["bound"] <= 5
-    assert found["chosen_on"]["split"] == "validation"
+    chosen = found["chosen_on"]
+    assert (chosen["split"], chosen["rows"], chosen["tested_on"]) == ("validation", ROWS, 28)
+    assert chosen["p_value"] <= 0.1
+    assert found["bounds"] == {"max_drop": 10, "confidence": 90}
     assert found["difference"]["value"] >= -0.05
     assert found["size_mb"] > found["parent"]["size_mb"]
     kept = cascades.read(output)
@@ -47,7 +49,7 @@ def test_the_small_model_answers_what_it_is_sure_of(
     card = (output / "README.md").read_text()
     assert "A cascade of 2 models" in card
     assert "compress predict &lt;this folder&gt;" in card or "compress predict <this folder>" in card
-    assert "at most" in card
+    assert "with 90 % confidence, at most 10 points are lost" in card
     measured = made.model.evaluate(str(data), against=parent, device="cpu", quiet=True, bootstrap=100)
     values = measured.metrics["cascade"]
     assert values["quality/accuracy"] == found["quality"]["value"]

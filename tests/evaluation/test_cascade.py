@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from example_counts import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation.cascade import (
-    LONGEST,
-    PAYS,
-    CascadeChoice,
-    ScoredExits,
-    ScoredModels,
-    choose_cascade,
-    compute_confidence,
-    separate,
-)
+from evaluation.cascade import LONGEST, CascadeTrial, ScoredExits, ScoredModels, compute_confidence, list_levels
+from evaluation.thresholds import PAYS, CascadeChoice, Selection, choose_cascade, draw_proposing
 
 REFERENCE = 2
 
@@ -28,6 +22,12 @@ def draw_models(seed: int, rows: int = 120) -> ScoredModels:
     skill = np.array([[0.0], [0.5], [0.8]])
     right = generator.uniform(size=(3, rows)) < confidence + (1 - confidence) * skill
     return ScoredModels(confidence, right, np.array([1.0, 3.0, 10.0]), np.full(3, 0.2), ["a", "a", "b"])
+
+
+def choose(models: ScoredModels, bound: float, reference: int = REFERENCE, **how: Any) -> tuple[Selection, Any]:
+    """What is chosen, and the models on the rows that tested it."""
+    proposing = draw_proposing(models.right.shape[1])
+    return choose_cascade(models, reference, bound, proposing, **how), models.take(~proposing)
 
 
 def route(models: ScoredModels, choice: CascadeChoice) -> np.ndarray:
@@ -58,36 +58,34 @@ def test_confidence_is_the_largest_probability() -> None:
 
 @settings(deadline=None, max_examples=scaled(50))
 @given(seed=st.integers(0, 10**6), bound=st.floats(0, 20))
-def test_never_above_the_allowed_loss_on_the_rows_it_saw(seed: int, bound: float) -> None:
+def test_what_is_chosen_was_proven_on_the_rows_that_test(seed: int, bound: float) -> None:
     models = draw_models(seed)
-    for choice in choose_cascade(models, REFERENCE, bound):
-        assert np.isclose(compute_loss(models, choice), choice.loss)
-        assert choice.loss <= bound or choice.models == (REFERENCE,)
-        assert choice.bound <= bound or choice.models == (REFERENCE,)
+    found, testing = choose(models, bound)
+    assert found.rows == testing.right.shape[1] == 84
+    for choice in (found.single, found.choice):
+        assert np.isclose(compute_loss(testing, choice), choice.loss)
+        assert choice.models == (REFERENCE,) or (choice.loss < bound and 0 < choice.p_value <= 0.1)
         assert len(choice.models) == len(choice.thresholds) + 1 <= LONGEST
+    places = route(testing, found.choice)
+    chain = found.choice.models
+    np.testing.assert_allclose(found.choice.shares, [(places == i).mean() for i in range(len(chain))])
+    costs = [models.cost(m, chain[0]) for m in chain]
+    np.testing.assert_allclose(found.choice.ms, np.mean([sum(costs[: place + 1]) for place in places]))
+    assert found.choice is found.single or found.choice.ms <= PAYS * found.single.ms
 
 
-@settings(deadline=None, max_examples=scaled(50))
+@settings(deadline=None, max_examples=scaled(25))
 @given(seed=st.integers(0, 10**6))
-def test_shares_and_milliseconds_are_those_of_the_rows(seed: int) -> None:
+def test_a_trial_counts_rows_one_by_one(seed: int) -> None:
     models = draw_models(seed)
-    single, choice = choose_cascade(models, REFERENCE, 3.0)
+    chain, place = (0, 1, 2), (20, 30)
+    trial = CascadeTrial(models, chain, REFERENCE)
+    choice = CascadeChoice(chain, trial.read_thresholds([np.intp(i) for i in place]), 0, (), 0, 0)
     places = route(models, choice)
-    np.testing.assert_allclose(choice.shares, [(places == i).mean() for i in range(len(choice.models))])
-    costs = [models.cost(m, choice.models[0]) for m in choice.models]
-    np.testing.assert_allclose(choice.ms, np.mean([sum(costs[: place + 1]) for place in places]))
-    assert choice is single or choice.ms <= PAYS * single.ms
-
-
-@settings(deadline=None, max_examples=scaled(50))
-@given(seed=st.integers(0, 10**6), bounds=st.tuples(st.floats(0, 20), st.floats(0, 20)))
-def test_a_larger_bound_is_never_slower_and_thresholds_fall(seed: int, bounds: tuple[float, float]) -> None:
-    models = draw_models(seed)
-    two = ScoredModels(models.confidence[1:], models.right[1:], models.answering[1:], models.tokenizing[1:], "ab")
-    tight, loose = (choose_cascade(two, 1, bound)[1] for bound in sorted(bounds))
-    assert loose.ms <= tight.ms
-    if len(tight.models) == len(loose.models) == 2:
-        assert loose.thresholds[0] <= tight.thresholds[0]
+    right, rows = models.right[places, np.arange(len(places))], models.right[REFERENCE]
+    assert (trial.lost[place], trial.gained[place]) == ((rows & ~right).sum(), (right & ~rows).sum())
+    np.testing.assert_allclose(trial.confidence[place], models.confidence[places, np.arange(len(places))].mean())
+    np.testing.assert_allclose(trial.shares[:, *place], [(places == i).mean() for i in range(3)])
 
 
 def test_tokens_are_used_again_where_tokenizers_are_equal() -> None:
@@ -100,12 +98,16 @@ def test_tokens_are_used_again_where_tokenizers_are_equal() -> None:
 def test_the_single_model_where_no_cascade_pays() -> None:
     models = draw_models(1)
     slow = ScoredModels(models.confidence, models.right, np.array([9.5, 9.7, 10.0]), models.tokenizing, "aab")
-    single, choice = choose_cascade(slow, REFERENCE, 0.0)
-    assert choice is single
-    assert choice.models == (REFERENCE,)
-    assert choice.thresholds == ()
-    single, _ = choose_cascade(slow, REFERENCE, 0.0, accepted=[1])
-    assert single.models == (1,)
+    found, _ = choose(slow, 0.0)
+    assert found.choice is found.single
+    assert (found.single.models, found.single.thresholds) == ((REFERENCE,), ())
+    found, _ = choose(slow, 0.0, accepted=[1])
+    assert found.single.models == (1,)
+    same = ScoredModels(
+        models.confidence, np.stack([models.right[REFERENCE]] * 3), slow.answering, slow.tokenizing, "aab"
+    )
+    found, _ = choose(same, 10.0)
+    assert found.single.models == found.choice.models == (0,), "a smaller model alone is proven as a cascade is"
 
 
 def draw_exits(seed: int, overhead: float = 0.1) -> ScoredExits:
@@ -129,24 +131,19 @@ def test_layers_that_exits_share_are_computed_once() -> None:
 @given(seed=st.integers(0, 10**6), bound=st.floats(1, 20))
 def test_the_expected_time_of_exits_is_that_of_the_rows(seed: int, bound: float) -> None:
     exits = draw_exits(seed)
-    single, choice = choose_cascade(exits, REFERENCE, bound)
-    assert single.models == (2,)
-    assert choice.models[-1] == 2
-    if choice is single:
-        return
-    ms = np.cumsum(exits.costs(choice.models))[route(exits, choice)]
-    np.testing.assert_allclose(choice.ms, ms.mean())
-    assert choice.ms <= PAYS * single.ms
-    assert compute_loss(exits, choice) <= choice.bound <= bound
+    found, testing = choose(exits, bound)
+    assert found.single.models == (2,)
+    assert found.choice.models[-1] == 2
+    ms = np.cumsum(exits.costs(found.choice.models))[route(testing, found.choice)]
+    np.testing.assert_allclose(found.choice.ms, ms.mean())
+    assert found.choice is found.single or found.choice.ms <= PAYS * found.single.ms
 
 
 def test_exits_that_cost_more_than_they_save_are_left_out() -> None:
-    single, choice = choose_cascade(draw_exits(0, overhead=20.0), REFERENCE, 3.0)
-    assert choice is single
+    found, _ = choose(draw_exits(0, overhead=20.0), 10.0)
+    assert found.choice is found.single
 
 
 def test_no_row_is_near_a_threshold() -> None:
-    confidence = np.array([0.6, 0.7, 0.9])
-    assert separate(0.7, confidence) == 0.8
-    assert separate(0.9, confidence) == 0.95
-    assert ((confidence > separate(0.6, confidence)) == (confidence > 0.6)).all()
+    np.testing.assert_allclose(list_levels(np.array([0.9, 0.6, 0.7, 0.7])), [0.65, 0.8])
+    np.testing.assert_allclose(list_levels(np.full(4, 0.5)), [0.75])

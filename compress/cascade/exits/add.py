@@ -13,13 +13,13 @@ import numpy as np
 from torch import nn
 
 from compress.cascade import certificate
-from compress.cascade.candidates import SPLIT, Candidate, fit_temperature, open_model
+from compress.cascade.candidates import Candidate, fit_temperature, open_model
 from compress.cascade.certificate import EXITS_FORMAT, MeasuredCascade
 from compress.cascade.exits.costs import ExitCosts, measure_costs
 from compress.cascade.exits.options import ExitOptions
 from compress.cascade.exits.states import ExitStates, compute_states
 from compress.cascade.exits.train import answer, scale_logits, train_exit
-from compress.cascade.request import CascadeRequest
+from compress.cascade.request import SPLIT, CascadeRequest
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.text.tokenizer_files import complete
 from compress.encoder.config.exits import ExitConfig
@@ -34,7 +34,8 @@ from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.check import ROWS
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from compress.run.deploy import can_write
-from evaluation.cascade import CascadeChoice, ScoredExits, choose_cascade, compute_confidence, separate
+from evaluation.cascade import ScoredExits, compute_confidence
+from evaluation.thresholds import Selection, choose_cascade
 
 METHOD = "early_exit"
 
@@ -46,22 +47,27 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
     request: of one model. Nothing is written before all is measured. Raises UserError as `CascadeRequest.check` does,
     and for layers that the model does not have.
     """
-    request.check()
     (name, folder), console = next(iter(request.models.items())), request.console
     loaded = modelfolder.load_model(folder, require={"task"}, device=request.device)
     layers = options.choose_layers(loaded.config.depth)
+    request.check()
     predictor = open_model(request, folder)
     trained = _train(request, options, predictor, layers)
     heads, costs = trained.heads, measure_costs(request, predictor, trained.heads)
     models = _gather(trained, costs)
-    single, choice = choose_cascade(models, len(layers), request.max_drop)
+    selected = choose_cascade(
+        models, len(layers), request.max_drop, request.proposing, confidence=request.confidence / 100
+    )
+    single, choice = selected.single, selected.choice
     _print_exits(request, layers, models)
     if choice is single:
-        console.result(f"no early exits make {name} faster within {request.max_drop:g} points of loss on {SPLIT} rows")
+        console.result(
+            f"no early exits make {name} faster and lose, with {request.confidence:g} % confidence, at most "
+            f"{request.max_drop:g} points ({selected.tested} tested)"
+        )
         return {"folder": str(folder), "is_cascade": False, "models": [name], "certificate": None}
     exits = [
-        ExitConfig(layers[place], separate(threshold, models.confidence[place]))
-        for place, threshold in zip(choice.models, choice.thresholds, strict=False)
+        ExitConfig(layers[place], threshold) for place, threshold in zip(choice.models, choice.thresholds, strict=False)
     ]
     chosen = ", ".join(f"layer {exit.layer} above {exit.threshold:.4f}" for exit in exits)
     console.note(f"chosen: exits after {chosen}; expected mean {choice.ms:.2f} ms, {single.ms:.2f} ms of {name}")
@@ -70,7 +76,7 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
         name, folder, parameters, predictor, trained.temperature, models.confidence[-1], models.right[-1], costs.whole
     )
     made = add_exits(loaded.model, exits, [heads[exit.layer] for exit in exits])
-    found = _write(request, loaded, made, choice, parent, output)
+    found = _write(request, loaded, made, selected, parent, output)
     for line in certificate.sentences(found):
         console.result(line)
     console.result(f"wrote {output}")
@@ -102,15 +108,16 @@ def _train(request: CascadeRequest, options: ExitOptions, predictor: Predictor, 
             )
 
     seen, known = compute(train.take(np.sort(chosen)), "training"), compute(held, SPLIT)
-    gold, heads = np.asarray(held.labels), {}
+    gold, proposing, heads = np.asarray(held.labels), request.proposing, {}
     with console.slow_progress("training the exits", len(layers), "exits") as progress:
         for done, layer in enumerate(layers, 1):
             heads[layer] = train_exit(seen.states[layer], seen.logits, options.seed)
             progress.update(done)
     console.note(f"trained {len(layers)} exits on the model's answers to {len(chosen):,} training rows")
-    own = fit_temperature(known.logits, gold)
+    own = fit_temperature(known.logits[proposing], gold[proposing])
     for layer, head in heads.items():  # so that one temperature, the model's, fits all answers
-        scale_logits(head, own / fit_temperature(answer(head, known.states[layer]), gold))
+        found = answer(head, known.states[layer][proposing])
+        scale_logits(head, own / fit_temperature(found, gold[proposing]))
     logits = [*(answer(head, known.states[layer]) for layer, head in heads.items()), known.logits]
     confidence = np.stack([compute_confidence(one) for one in logits])
     return _Trained(heads, confidence, np.stack([one.argmax(-1) == gold for one in logits]), own)
@@ -136,7 +143,7 @@ def _print_exits(request: CascadeRequest, layers: Sequence[int], models: ScoredE
 
 
 def _write(
-    request: CascadeRequest, loaded: LoadedModel, made: Model, choice: CascadeChoice, parent: Candidate, output: Path
+    request: CascadeRequest, loaded: LoadedModel, made: Model, selected: Selection, parent: Candidate, output: Path
 ) -> dict[str, Any]:
     """The certificate, which is in the folder too."""
     base = Parent(role="base", name=parent.name, fingerprint=modelfolder.fingerprint(parent.folder))
@@ -153,7 +160,7 @@ def _write(
         subject = Subject(output.name, folder, "student", runtime=parent.predictor.runtime)
         theirs, ours = certificate.measure_beside(request, subject, parent)
         measured = MeasuredCascade(theirs, ours, _count_answers(request, made, parent.predictor))
-        found = certificate.issue(request, _list_stages(made), choice, parent, measured, EXITS_FORMAT)
+        found = certificate.issue(request, _list_stages(made), selected, parent, measured, EXITS_FORMAT)
         notes = tuple(f"certificate: {line}" for line in certificate.sentences(found))
         meta = modelfolder.inspect(folder).meta
         meta = meta.with_measurement(ours.measurement, theirs.measurement)

@@ -105,7 +105,8 @@ class Case:
             )
             console.note("the data has no labels: the metric is the agreement with the parent's predictions")
         if wanted.cascade:
-            require_own_rows(table)
+            assert wanted.bounds.max_drop is not None
+            require_own_rows(table, wanted.bounds.max_drop)
         loaded = modelfolder.load_model(source, require={"task"}, keep={"task"}, device=options.device)
         check_same_labels(loaded, table)
         task = task_of(table.task, table.settings)
