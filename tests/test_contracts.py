@@ -245,6 +245,7 @@ def test_the_flags_of_a_command_mean_something_to_it() -> None:
     """Flags come in groups; a group must not bring a command a flag that it cannot heed."""
     stages = {"distill", "finetune", "pretrain", "tokenizer", "run", "share", "factorize", "quantize"}
     stages |= {"prune-layers", "prune-vocab", "prune-width", "sparsify", "fit", "make-static", "reduce-dimensions"}
+    stages |= {"drop-tokens"}
     for name, command in COMMANDS.items():
         flags = {flag for p in command.params if isinstance(p, click.Option) for flag in p.opts}
         assert ("--resume" in flags) == (name in {*stages, "predict"}), name

@@ -14,7 +14,7 @@ from compress.recipe.library import folder, names
 
 REQUIRED = {"teacher", "distilbert", "distilbert-task", "smoke"}
 VERBS = "run|distill|finetune|pretrain|tokenizer|share|prune-layers|prune-vocab|prune-width|factorize|sparsify|quantize"
-VERBS += "|make-static|reduce-dimensions"
+VERBS += "|drop-tokens|make-static|reduce-dimensions"
 COMMAND = re.compile(rf"# (compress (?:{VERBS}) .+)")
 
 

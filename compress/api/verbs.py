@@ -314,6 +314,30 @@ def sparsify(
     return _run("sparsify", told, (model,), recipe, data, output, training, set, quiet)
 
 
+def drop_tokens(
+    model: ModelLike,
+    data: Data,
+    *,
+    max_drop: float | None = None,
+    keep_tokens: int | Sequence[int] | None = None,
+    recover: bool = True,
+    output: Folder | None = None,
+    recipe: Folder = "drop-tokens",
+    training: Settings | None = None,
+    set: Settings | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> RunResult:
+    """Drop the least attended tokens between layers, then recover: `compress drop-tokens`.
+
+    max_drop: points that may be lost on validation before recovery training; None: the recipe's.  keep_tokens:
+    percentage of the tokens that goes on after the first layer, or after each layer, in place of a search.
+    """
+    kept = ",".join(map(str, keep_tokens)) if isinstance(keep_tokens, Sequence) else keep_tokens
+    told = {**options, "max_drop": max_drop, "keep_tokens": kept, "recover": recover}
+    return _run("drop_tokens", told, (model,), recipe, data, output, training, set, quiet)
+
+
 def make_static(
     model: ModelLike,
     data: Data,

@@ -8,11 +8,14 @@ from typing import Literal
 TOKENIZER = "tokenizer"
 """The input that `--tokenizer` names, and what a stage makes that trains one."""
 
-Form = Literal["quantized", "low_rank", "sparse", "shared", "partly_shared", "factorized_embeddings", "static"]
+Form = Literal[
+    "quantized", "low_rank", "sparse", "shared", "partly_shared", "factorized_embeddings", "static", "drops_tokens"
+]  # fmt: skip
 """A property of a model that not every stage can work on. quantized: matrices or tables are integers.  low_rank: some
 matrices are products of two.  sparse: some matrices are 2:4 sparse.  shared: layers share parameters.  partly_shared:
 they share matrices, and each keeps norms, biases or a residual of its own.  factorized_embeddings: the embedding tables
-are narrower than the hidden states.  static: a vector for each token, without layers."""
+are narrower than the hidden states.  static: a vector for each token, without layers.  drops_tokens: between its layers
+some tokens are left out."""
 
 Start = Literal["input", "random", "checkpoint", "teacher"]
 """What a stage's model starts from. input: the model that it is given.  random: random weights.  checkpoint: one that
@@ -52,3 +55,10 @@ def rejects_static(what: str) -> Rejection:
 def rejects_partly_shared(what: str, do: str) -> Rejection:
     """Of a stage that cannot change matrices which layers share in part. what: the clause that says so."""
     return Rejection("partly_shared", f"its layers share matrices and also have their own parameters, {what}", do)
+
+
+def rejects_dropped_tokens(doing: str) -> Rejection:
+    """Of a stage that works on layers whose choice of tokens was made for them. doing: what it does, such as "cutting
+    its layers"."""
+    why = f"the model drops tokens between its layers, and {doing} would change which"
+    return Rejection("drops_tokens", why, "drop tokens after that, and only once")

@@ -120,6 +120,9 @@ class Family(ABC):
         return {}
 
 
+DROPS_TOKENS = "it drops tokens between its layers"
+
+
 @cache
 def load_families() -> dict[str, Family]:
     """model_type → family, one for each file of `families/`."""
@@ -203,6 +206,8 @@ def choose(
     heads = stock_heads(heads)
     objections: dict[str, str] = {}
     stock = [name for name in load_families() if name != NATIVE]
+    if config.kept_tokens is not None:
+        return load_families()[_nearest(config, preferred)], dict.fromkeys(stock, DROPS_TOKENS)
     for name in sorted(stock, key=lambda n: (n != preferred, load_families()[n].alias)):
         objection = load_families()[name].objection(config, heads)
         if objection is None:

@@ -32,6 +32,7 @@ _WIRING = ("vocabulary", "hidden", "width", "layers", "groups", "norm", "first_n
 _WIRING += ("linear_bias", "sharing", "project_first")
 _WIRING += ("positions", "relative_bias", "disentangled")
 _WIRING += ("rotary_bases", "patterns", "global_projections", "max_positions", "position_offset", "segments", "pooler")
+_WIRING += ("kept_tokens",)
 _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 

@@ -25,9 +25,9 @@ AGREEMENT = 0.995
 ERROR_SHARE = 0.5
 NEAR = 1.2
 """Times the error of quantizing: how far from the float model what is found may be."""
-CLOSE = 1e-3
-"""To the threshold of an early exit: whether it answers a row that comes so near is for rounding to decide, and another
-runtime may decide otherwise."""
+CLOSE, CLOSE_SHARE = 1e-3, 1e-4
+"""To the threshold of an early exit, and between the attention that two tokens receive of which one is dropped: what
+comes so near is for rounding to decide, and another runtime may decide otherwise."""
 RARE = 0.05
 MANY = 10_000  # answers of which a share says enough by itself
 
@@ -145,9 +145,9 @@ class ReferenceOutputs:
 
 
 def compute_reference(model: Model, head: str | None, batches: Sequence[Batch], what: str) -> ReferenceOutputs:
-    """The answers of a model, and of a quantized one also those of its floats. Of a model with early exits, rows that
-    are `CLOSE` to a threshold are left out."""
-    if head == "task" and model.exits:
+    """The answers of a model, and of a quantized one also those of its floats. Of a model with early exits or
+    dropped tokens, rows that rounding decides about are left out."""
+    if head == "task" and (model.exits or model.config.kept_tokens):
         batches = _drop_close_rows(model, batches)
     answer = model_answer(model, head)
     answers = [answer(batch) for batch in batches]
@@ -165,7 +165,13 @@ def _drop_close_rows(model: Model, batches: Sequence[Batch]) -> Sequence[Batch]:
     device, kept = model.encoder.embeddings.word.weight.device, []
     with torch.inference_mode():
         for batch in batches:
-            rows = np.flatnonzero((model.answer_early(batch.to(device)).margins > CLOSE).cpu().numpy())
+            there = batch.to(device)
+            clear = (
+                model.answer_early(there).margins > CLOSE
+                if model.exits
+                else model.keep_tokens(there).margins > CLOSE_SHARE
+            )
+            rows = np.flatnonzero(clear.cpu().numpy())
             kept += [take_rows(batch.on_host, rows)] if len(rows) else []
     return kept or batches
 

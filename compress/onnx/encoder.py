@@ -15,12 +15,14 @@ import numpy as np
 import torch
 
 from compress.encoder.config.heads import HeadConfig
+from compress.encoder.config.token_dropping import ALL
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward, GlobalProjections, IdleLinear
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import BiasTable, number_buckets, number_distances
 from compress.errors import UserError
 from compress.onnx.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS, VECTOR
+from compress.onnx.dropping import choose_tokens
 from compress.onnx.graph import BOOL, FLOAT, NEWEST_OPSET, OLDEST_OPSET, OPSET, Graph, Value
 from compress.onnx.heads import HeadWriter
 from compress.onnx.parts import Parts
@@ -110,6 +112,8 @@ class Writer:
         self._distances: Value | None = None
         self._rows: dict[tuple[bool, bool], Value] = {}
         self._firsts: dict[tuple[Value, int], Value] = {}
+        self._percent: int | None = None  # of the tokens that go on after the layer that is written
+        self._places: Value | None = None  # of these, once they are chosen
         g = graph
         self.length = g.op("Slice", g.op("Shape", IDS), g.integers(1), g.integers(2))  # (1,)
 
@@ -120,7 +124,8 @@ class Writer:
         of = None if head is None else self.model.head_configs[head]
         if of is not None and of.exits:
             return [(g.name_value(self.answer_early(self.embeddings(), of), "logits"), [BATCH, of.labels])]
-        x = self.encoder(first=of is not None and of.only_first and of.kind != "embedding")
+        kept = self.config.kept_tokens if head == "task" else None
+        x = self.encoder(first=of is not None and of.only_first and of.kind != "embedding", kept=kept)
         if head is None:
             found = [(g.name_value(x, "last_hidden_state"), [BATCH, LENGTH, hidden])]
             if self.config.pooler:
@@ -165,14 +170,15 @@ class Writer:
 
         return g.choose(g.op("Greater", g.op("Size", rows), g.constant(0, np.int64)), answer_rest, early)
 
-    def encoder(self, *, first: bool = False) -> Value:
-        """(B, L, D), or (B, 1, D) with `first`: of the first token alone."""
-        return self.layers(self.embeddings(), range(self.config.depth), first=first)
+    def encoder(self, *, first: bool = False, kept: tuple[int, ...] | None = None) -> Value:
+        """(B, L, D), or (B, 1, D) with `first`: of the first token alone. kept: `config.kept_tokens` where they are
+        dropped."""
+        return self.layers(self.embeddings(), range(self.config.depth), first=first, kept=kept)
 
-    def layers(self, x: Value, layers: range, *, first: bool = False) -> Value:
+    def layers(self, x: Value, layers: range, *, first: bool = False, kept: tuple[int, ...] | None = None) -> Value:
         """(B, L, D) → what comes out of some layers that follow each other, the last one with the final norm; first:
         the last one computes the first token alone, (B, 1, D)."""
-        config, encoder = self.config, self.model.encoder
+        config, encoder, before = self.config, self.model.encoder, ALL
         bases = config.rotary_bases or (None,) * config.depth
         for i in layers:
             group, base = config.groups[i], bases[i]
@@ -184,7 +190,10 @@ class Writer:
             whole = self.bias(FULL) if config.global_projections and pattern.global_tokens else None
             if one and (pattern.window is not None or config.relative_bias is not None):
                 bias = self.first(bias, axis=2)
+            if kept is not None and not one:
+                self._percent, before = None if kept[i] == before else kept[i], kept[i]
             x = self.layer(x, layer, f"layers.{group}.", bias, turn, one, whole)
+            self._percent = self._places = None
         if encoder.final_norm is None or layers.stop < config.depth:
             return x
         return self.norm(x, encoder.final_norm, "final_norm.")
@@ -232,11 +241,11 @@ class Writer:
         if layer.pre_norm:
             read = self.norm(x, layer.attention_norm, name + "attention_norm.")
             found = self.attention(read, layer.attention, name + "attention.", bias, turn, first, whole)
-            x = g.op("Add", self.first(x) if first else x, found)
+            x = g.op("Add", self.rest(x, first), found)
             read = self.norm(x, layer.output_norm, name + "output_norm.")
             return g.op("Add", x, self.feed_forward(read, layer.feed_forward, name + "feed_forward."))
         found = self.attention(x, layer.attention, name + "attention.", bias, turn, first, whole)
-        x = g.op("Add", self.first(x) if first else x, found)
+        x = g.op("Add", self.rest(x, first), found)
         x = self.norm(x, layer.attention_norm, name + "attention_norm.")
         x = g.op("Add", x, self.feed_forward(x, layer.feed_forward, name + "feed_forward."))
         return self.norm(x, layer.output_norm, name + "output_norm.")
@@ -293,7 +302,23 @@ class Writer:
         scores = g.op("Mul", scores, g.constant((terms * part.head_width) ** -0.5))
         weights = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
         context = g.op("Transpose", g.op("MatMul", weights, v), perm=[0, 2, 1, 3])
-        return g.op("Reshape", context, g.integers(0, 0, part.heads * part.head_width))
+        context = g.op("Reshape", context, g.integers(0, 0, part.heads * part.head_width))
+        if self._percent is not None:
+            self.drop(weights, self._percent)
+        return self.rest(context, False)
+
+    def drop(self, weights: Value, percent: int) -> None:
+        """From here on, only the tokens that receive most attention are read. weights: (B, H, L, L)."""
+        lengths = self.graph.op("ReduceSum", MASK, self.graph.integers(1), keepdims=1)
+        chosen = choose_tokens(self.graph, weights, self.heads.mask, lengths, percent)
+        self._places, self.heads.mask = chosen.places, chosen.mask
+        self._biases.clear()  # they are of the mask
+
+    def rest(self, x: Value, first: bool) -> Value:
+        """(B, L, D) → of the tokens that go on after this layer's attention."""
+        if first:
+            return self.first(x)
+        return x if self._places is None else self.graph.op("GatherND", x, self._places, batch_dims=1)
 
     def feed_forward(self, x: Value, part: FeedForward, name: str) -> Value:
         g, width = self.graph, part.down.in_features

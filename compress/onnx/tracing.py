@@ -56,6 +56,8 @@ def trace_model(model: Model, head: str | None, *, opset: int = OLDEST, notes: d
             "torch's exporter does not write embeddings", where=WHERE,
             do="remove --writer, or add --head none for the states of the tokens",
         )  # fmt: skip
+    if head == "task" and model.config.kept_tokens:
+        raise UserError("torch's exporter does not write token dropping", where=WHERE, do="remove --writer")
     if head == "task" and model.exits:
         raise UserError("torch's exporter does not write early exits", where=WHERE, do="remove --writer")
     module = _Padded(model, head).eval()

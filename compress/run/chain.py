@@ -136,6 +136,7 @@ def forms_of(config: EncoderConfig | None) -> list[ModelForm]:
         "partly_shared": config.sharing is not None,
         "factorized_embeddings": config.width != config.hidden,
         "static": config.is_static,
+        "drops_tokens": config.kept_tokens is not None,
     }
     return [ModelForm(form, None) for form, there in forms.items() if there]
 

@@ -19,14 +19,14 @@ FUNCTIONS = {
     "analyze", "calibrate", "cascade", "convert", "extend", "promote", "tokenizer", "verify",
     "compare", "distill", "factorize", "factorize_linear", "fake_quantize", "finetune", "fit", "keep_word_rows", "load",
     "pretrain", "prune_layers", "prune_vocab", "prune_width", "quantize", "run", "share", "share_layers", "sparsify",
-    "make_static", "reduce_dimensions",
+    "drop_tokens", "make_static", "reduce_dimensions",
     "affine_scheme", "symmetric_scheme", "take_heads_and_neurons", "take_layers",
 }  # fmt: skip
 CLASSES = {"Analysis", "Model", "Result", "RunResult", "Scheme", "UserError", "WrittenModel"}
 VERBS = (
     "analyze", "calibrate", "cascade", "convert", "extend", "promote", "tokenizer", "verify",
     "compare", "distill", "factorize", "finetune", "fit", "pretrain", "prune_layers", "prune_vocab", "prune_width",
-    "quantize", "run", "share", "sparsify", "make_static", "reduce_dimensions",
+    "quantize", "run", "share", "sparsify", "drop_tokens", "make_static", "reduce_dimensions",
 )  # fmt: skip
 OURS = {"teacher", "data", "model", "models", "training", "objectives", "quiet", "recipe", "corpus", "options", "alias"}
 """Keywords that are no flag of the command, or an argument of it."""

@@ -201,7 +201,7 @@ def test_threads_are_measured_by_the_commands_of_recipes_alone(capsys: pytest.Ca
     takes = {name for name, kind in counts.items() if kind.measured}  # type: ignore[attr-defined]
     assert takes == {
         "distill", "finetune", "pretrain", "prune-layers", "prune-width", "prune-vocab", "share", "factorize",
-        "make-static", "reduce-dimensions",
+        "drop-tokens", "make-static", "reduce-dimensions",
         "sparsify", "quantize", "run",
     }  # fmt: skip
     assert {*counts} - takes >= {"fit", "predict", "benchmark", "evaluate", "export", "compare"}

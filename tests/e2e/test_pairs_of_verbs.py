@@ -49,6 +49,7 @@ VERBS: dict[str, dict[str, Any]] = {
         "control": False,
         "training": TRAINING,
     },
+    "drop_tokens": {"kept_tokens": 60},
     "factorize": {"ratio": 0.6},
     "prune_layers": {"drop": 1, "criterion": {"kind": "uniform"}, "rows": 8},
     "prune_vocab": {"size": 70, "characters": "used"},
@@ -69,6 +70,11 @@ TWICE: Mapping[str, dict[str, Any]] = {
 }
 """What a verb is asked for beside that, after itself."""
 REFUSED = {
+    ("drop_tokens", "drop_tokens"): "drops tokens between its layers, and choosing them again",
+    ("drop_tokens", "factorize"): "drops tokens between its layers, and factorizing its matrices",
+    ("drop_tokens", "prune_layers"): "drops tokens between its layers, and removing layers",
+    ("drop_tokens", "prune_width"): "drops tokens between its layers, and cutting heads",
+    ("drop_tokens", "share"): "drops tokens between its layers, and sharing layers",
     ("factorize", "factorize"): "low-rank factors already, and factorizing it",
     ("factorize", "share"): "low-rank factors already, and sharing its layers",
     ("quantize", "factorize"): "quantized already, and factorizing it",
@@ -99,6 +105,7 @@ def made_by(kind: str, before: EncoderConfig, after: EncoderConfig) -> bool:
     """Whether a model looks like what this verb makes."""
     return {
         "distill": after == before,
+        "drop_tokens": after.kept_tokens is not None,
         "factorize": is_low_rank(after),
         "prune_layers": after.depth < before.depth,
         "prune_vocab": after.vocabulary < before.vocabulary,

@@ -95,6 +95,7 @@ CUT = {
     "factorize": ("--keep", "0.6", "--no-recover"),
     "share": ("--groups", "2", "--pattern", "cka", "--embedding-size", "8", "--residual-rank", "2", "--no-recover"),
     "sparsify": ("--no-recover",),
+    "drop-tokens": ("--keep-tokens", "50", "--no-recover"),
 }
 
 

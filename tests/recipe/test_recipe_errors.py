@@ -35,8 +35,8 @@ stages:
 """
 
 KINDS = (
-    "distill, export, factorize, finetune, make_static, pretrain, prune_layers, prune_vocab, prune_width, quantize, "
-    "reduce_dimensions, share, sparsify, tokenizer"
+    "distill, drop_tokens, export, factorize, finetune, make_static, pretrain, prune_layers, prune_vocab, prune_width, "
+    "quantize, reduce_dimensions, share, sparsify, tokenizer"
 )
 RULES = "every-other, first, last, uniform or a list of layer numbers"
 

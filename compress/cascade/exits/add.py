@@ -23,6 +23,7 @@ from compress.cascade.request import SPLIT, CascadeRequest
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.text.tokenizer_files import complete
 from compress.encoder.config.exits import ExitConfig
+from compress.encoder.config.unsupported import refuse_dropped_tokens
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.early_exits import add_exits
@@ -49,6 +50,7 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
     """
     (name, folder), console = next(iter(request.models.items())), request.console
     loaded = modelfolder.load_model(folder, require={"task"}, device=request.device)
+    refuse_dropped_tokens(loaded.config, "exits between them", str(folder))
     layers = options.choose_layers(loaded.config.depth)
     request.check()
     predictor = open_model(request, folder)

@@ -16,6 +16,7 @@ from compress.encoder.config.layer_shape import LayerShape, check_ranks, check_s
 from compress.encoder.config.quantization import Quantization
 from compress.encoder.config.relative import KINDS, Disentangled, RelativeBias, check_relative, read_relative
 from compress.encoder.config.sharing import Sharing, check_sharing
+from compress.encoder.config.token_dropping import check_kept_tokens, find_obstacle
 from compress.encoder.config.wiring import check_first_norm, check_global_projections, check_groups, check_rotary
 from compress.encoder.modules.pattern import AttentionPattern, check_windows
 from compress.errors import UserError
@@ -61,6 +62,8 @@ class EncoderConfig:
         2004.05150 §3.1); with 0 global tokens they are kept, and not used.
     dropout, attention_dropout: probabilities.  pad_id: row of the word table that starts at zero.
     quantization: the matrices and tables that are rounded to integers wherever they are used; None: all are floats.
+    kept_tokens: for each layer, the percentage of a text's tokens that go on after its attention, those that receive
+        most of it and the first one (PoWER-BERT, 2001.08950), where the task head answers; None: all of them.
     """
 
     vocabulary: int
@@ -93,6 +96,7 @@ class EncoderConfig:
     quantization: Quantization | None = None
     relative_bias: RelativeBias | None = None
     disentangled: Disentangled | None = None
+    kept_tokens: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -136,6 +140,8 @@ class EncoderConfig:
         if self.layer_groups is not None:
             check_groups(self.layer_groups, self.layers)
         check_windows(self.windows, self.global_tokens, self.depth, self.max_positions)
+        kept = check_kept_tokens(self.kept_tokens, self.depth, self.dropping_obstacle)
+        object.__setattr__(self, "kept_tokens", kept)
         if self.global_projections:
             check_global_projections(self.windows, self.global_tokens, self.positions, shared=self.sharing is not None)
         total = self.count_parameters()
@@ -186,6 +192,13 @@ class EncoderConfig:
     def layer_bias(self) -> bool:
         """Whether the matrices of the layers have a bias."""
         return self.bias and self.linear_bias
+
+    @property
+    def dropping_obstacle(self) -> str | None:
+        """Why no tokens can be dropped between its layers; None: they can."""
+        if self.is_static:
+            return "it has no layers"
+        return find_obstacle(self.positions, self.windows, (self.relative_bias, self.disentangled))
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -260,7 +273,7 @@ class EncoderConfig:
         for name in KINDS:
             if values[name] is None:
                 del values[name]  # as before there were any
-        for name, default in (("linear_bias", True), ("global_projections", False)):
+        for name, default in (("linear_bias", True), ("global_projections", False), ("kept_tokens", None)):
             if values[name] == default:
                 del values[name]  # likewise
         quantization = None if self.quantization is None else self.quantization.to_dict()

@@ -67,3 +67,13 @@ def refuse_global_projections(config: EncoderConfig, doing: str, where: str) -> 
             where=where,
             why=f"{doing} is not supported for them",
         )
+
+
+def refuse_dropped_tokens(config: EncoderConfig, doing: str, where: str) -> None:
+    """Raise UserError for a model that drops tokens between its layers, by an operation on these layers."""
+    if config.kept_tokens is not None:
+        raise UserError(
+            f"the model drops tokens between its layers, and {doing} would change which",
+            where=where,
+            do="start from its parent model, and drop tokens last",
+        )

@@ -179,9 +179,10 @@ class _CompiledLayer(nn.Module):
         trace: LayerTrace,
         pattern: AttentionPattern = FULL,
         position: Position | None = None,
+        between: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
         if trace.wants_maps or trace.wants_projections:
-            return self.layer(x, layout, trace, pattern, position)
+            return self.layer(x, layout, trace, pattern, position, between)
         return self._compiled[0](x, _Outside(layout), trace, pattern, position)
 
 

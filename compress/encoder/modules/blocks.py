@@ -146,6 +146,15 @@ class BlockMaps(Sequence[Tensor]):
         masks = [block.padded_pairs for block in self._layout]
         return [x if mask is None else x.masked_fill(mask, 0.0) for x, mask in zip(self._maps, masks, strict=True)]
 
+    def sum_received(self) -> Tensor:
+        """(T,) fp32: of probabilities, what each token receives from all tokens of its sequence, on average over the
+        heads; 1 on average over the tokens."""
+        found = []
+        for maps, block in zip(self.blocks, self._layout, strict=True):
+            received = maps.float().sum((1, 2)).flatten() / maps.shape[1]
+            found.append(received if block.padding is None else received.index_select(0, block.padding.places))
+        return torch.cat(found)
+
     def apply(self, function: Callable[[Tensor], Tensor]) -> BlockMaps:
         """`function` of each block's tensor."""
         return BlockMaps([function(x) for x in self._maps], self._layout)

@@ -305,11 +305,15 @@ class EncoderLayer(nn.Module):
         trace: LayerTrace,
         pattern: AttentionPattern = FULL,
         position: Position | None = None,
+        between: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
+        """between: what becomes of the states after attention, before the feed-forward part reads them."""
         if self.pre_norm:
             x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace, pattern, position))
+            x = x if between is None else between(x)
             return x + self.dropout(self.feed_forward(self.output_norm(x)))
         x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace, pattern, position)))
+        x = x if between is None else between(x)
         return self.output_norm(x + self.dropout(self.feed_forward(x)))
 
 

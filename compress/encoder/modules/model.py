@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs, reads_layer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
+from compress.encoder.config.token_dropping import find_head_obstacle
 from compress.encoder.integers.fake_quantized import attach, compute_weight
 from compress.encoder.modules.dropout import dropout
+from compress.encoder.modules.dropping import KeptTokens, compute_kept_tokens, pack_padded
 from compress.encoder.modules.exits import OpenRows, build_exits, read_exit
 from compress.encoder.modules.heads import MaskedLMHead, ReplacedTokenHead, SequenceHead, TokenHead, build_head
 from compress.encoder.modules.layers import (
@@ -213,16 +215,22 @@ class Model(nn.Module):
             raise self._too_long(batch)
         if needs.mlm == "masked" and batch.mlm_positions is None:
             raise UserError("vocabulary logits at masked positions were requested, but the batch has no masked tokens")
-        if needs.logits and self.exits:
-            return self._forward_early(batch, needs)
+        if needs.logits and (self.exits or self.config.kept_tokens):
+            return self._forward_apart(batch, needs)
         layout = PackedLayout.of(batch)
         output = self.encoder(batch.input_ids, batch.position_ids, batch.segment_ids, layout, needs)
         return self.apply_heads(output, layout, needs, batch.mlm_positions)
 
-    def _forward_early(self, batch: Batch, needs: Needs) -> EncoderOutput:
-        """Logits of whichever exit answers each row. Whatever else is read is computed apart, of all layers; where
-        nothing is, `last_hidden` is empty."""
-        logits = self.answer_early(batch).logits
+    def _forward_apart(self, batch: Batch, needs: Needs) -> EncoderOutput:
+        """Logits of whichever exit answers each row, or of the tokens that are kept. Whatever else is read is computed
+        apart, of all layers and tokens; where nothing is, `last_hidden` is empty."""
+        if self.exits:
+            logits = self.answer_early(batch).logits
+        else:
+            kept = self.keep_tokens(batch)
+            output = self.apply_heads(EncoderOutput(last_hidden=kept.x), kept.layout, Needs(logits=True), None)
+            assert output.logits is not None
+            logits = output.logits
         rest = dataclasses.replace(needs, logits=False)
         if rest == NOTHING:
             return EncoderOutput(last_hidden=logits.new_zeros(0), logits=logits)
@@ -249,6 +257,13 @@ class Model(nn.Module):
         rows.close(output.logits)
         return rows
 
+    def keep_tokens(self, batch: Batch) -> KeptTokens:
+        """What is left of the rows after all layers, where the config drops tokens between them."""
+        encoder = self.encoder
+        x = encoder.embed(batch.input_ids, batch.position_ids, batch.segment_ids)
+        kept = compute_kept_tokens(self.config, encoder.layers, x, PackedLayout.of(batch))
+        return kept if encoder.final_norm is None else dataclasses.replace(kept, x=encoder.final_norm(kept.x))
+
     def select_tokens(self, batch: Batch) -> Batch:
         """What the encoder reads of a batch: the tensors (T, ..) of its output are of these tokens. A static model has
         no special tokens."""
@@ -270,6 +285,11 @@ class Model(nn.Module):
         """
         if needs.logits and self.exits:
             raise UserError("a model with early exits answers packed rows only", where="forward_padded")
+        if needs.logits and self.config.kept_tokens:
+            if needs != Needs(logits=True):
+                what = "of a padded batch, a model that drops tokens computes its logits alone"
+                raise UserError(what, where="forward_padded", do="use a packed batch")
+            return self(pack_padded(input_ids, mask, segment_ids), needs)
         length = input_ids.shape[1]
         if length > self.config.max_positions:
             raise UserError(
@@ -353,6 +373,8 @@ def _check_heads(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> None
                 where=f"heads.{name}",
                 do="use pooler: true, or style: distilbert" if head.kind == "classification" else "use pooler: true",
             )
+        if name == "task" and config.kept_tokens and (obstacle := find_head_obstacle(head)) is not None:
+            raise UserError("this model cannot drop tokens", where="encoder.kept_tokens", why=obstacle)
         if head.exits and head.exits[-1].layer >= config.depth:
             raise UserError(
                 f"an exit after layer {head.exits[-1].layer} is not possible", where=f"heads.{name}.exits",

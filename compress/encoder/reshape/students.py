@@ -109,6 +109,7 @@ def _student_config(
         rotary_bases=tuple(config.rotary_bases[i] for i in keep) if config.rotary_bases else None,
         segments=config.segments if segments == "keep" else 0,
         pooler=config.pooler and pooler,
+        kept_tokens=None,  # they were chosen for other layers
     ), source
 
 

@@ -17,6 +17,7 @@ from compress.data.tasks.embedding import OVERLAP, form_of
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.unsupported import (
+    refuse_dropped_tokens,
     refuse_global_projections,
     refuse_low_rank,
     refuse_quantized,
@@ -144,7 +145,7 @@ def require_fittable(config: EncoderConfig, source: Path) -> None:
     """Raises UserError for a model whose layers cannot be cut and quantized, such as one that is quantized already."""
     where = str(source)
     refuse_static(config, "fit", where)
-    for refuse in (refuse_quantized, refuse_low_rank, refuse_global_projections, refuse_sparse):
+    for refuse in (refuse_quantized, refuse_low_rank, refuse_global_projections, refuse_sparse, refuse_dropped_tokens):
         refuse(config, "fitting it", where)
 
 

@@ -10,6 +10,7 @@ from compress.contracts import StageSpec
 from compress.contracts.traits import (
     Form,
     Rejection,
+    rejects_dropped_tokens,
     rejects_low_rank,
     rejects_partly_shared,
     rejects_quantized,
@@ -31,6 +32,7 @@ class Spec(StageSpec):
     forms: ClassVar[tuple[Form, ...]] = ("low_rank",)
     rejected: ClassVar[tuple[Rejection, ...]] = (
         rejects_static("factorize"),
+        rejects_dropped_tokens("factorizing its matrices"),
         rejects_quantized("factorizing it"),
         rejects_sparse("factorizing it", "use only one of the two"),
         rejects_low_rank("factorizing it"),

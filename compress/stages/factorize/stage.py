@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from compress import registry
 from compress.contracts import FactorMethod
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.unsupported import refuse_apart, refuse_low_rank, refuse_quantized, refuse_sparse
+from compress.encoder.config.unsupported import (
+    refuse_apart,
+    refuse_dropped_tokens,
+    refuse_low_rank,
+    refuse_quantized,
+    refuse_sparse,
+)
 from compress.encoder.infer import statistics
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
@@ -110,6 +116,7 @@ class Stage:
         refuse_quantized(config, "factorizing it", where)
         refuse_low_rank(config, "factorizing it", where, "start from its parent model")
         refuse_sparse(config, "factorizing it", where, "start from its parent model: the two cannot be combined")
+        refuse_dropped_tokens(config, "factorizing its matrices", where)
         refuse_apart(config, where, "the factors would have to be shared as well", "factorize")
 
     # --- ranks ------------------------------------------------------------------------------------------------

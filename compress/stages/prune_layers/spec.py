@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from compress.contracts import ListOf, StageSpec
-from compress.contracts.traits import Rejection, rejects_quantized, rejects_static
+from compress.contracts.traits import Rejection, rejects_dropped_tokens, rejects_quantized, rejects_static
 from compress.registry import RowOf
 
 TARGETS = ("keep", "drop", "max_drop", "target_latency", "layers")
@@ -19,7 +19,11 @@ class Spec(StageSpec):
     reads: ClassVar[frozenset[str]] = frozenset({"data", "teacher"})
     timed: ClassVar[bool] = True
     timed_by: ClassVar[tuple[str, ...]] = ("target_latency",)
-    rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("cutting it"), rejects_static("remove"))
+    rejected: ClassVar[tuple[Rejection, ...]] = (
+        rejects_quantized("cutting it"),
+        rejects_static("remove"),
+        rejects_dropped_tokens("removing layers"),
+    )
     milestone: ClassVar[str | None] = "after cutting"
     embeds: ClassVar[bool] = True
 

@@ -15,7 +15,7 @@ from compress.data.batches.task_batches import TaskBatches
 from compress.data.tables.table import Table
 from compress.data.task import ScoredAnswers
 from compress.data.tasks import task_of
-from compress.encoder.config.unsupported import refuse_quantized
+from compress.encoder.config.unsupported import refuse_dropped_tokens, refuse_quantized
 from compress.encoder.infer.layer_subsets import Layers, subset_outputs
 from compress.encoder.infer.prepare import prepare
 from compress.modelfolder.folder import LoadedModel, load_model
@@ -59,6 +59,7 @@ class Subject:
         )
         loaded = load_model(folder, require={"task"}, keep={"task"}, device=context.device)
         refuse_quantized(loaded.config, "cutting it", str(folder))
+        refuse_dropped_tokens(loaded.config, "removing layers", str(folder))
         table = context.table()
         check_same_labels(loaded, table)
         data = TaskData.encode(table, loaded, context)

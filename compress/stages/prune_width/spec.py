@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from compress.contracts import ListOf, StageSpec
 from compress.contracts.traits import (
     Rejection,
+    rejects_dropped_tokens,
     rejects_low_rank,
     rejects_partly_shared,
     rejects_quantized,
@@ -32,6 +33,7 @@ class Spec(StageSpec):
     timed_by: ClassVar[tuple[str, ...]] = ("target_latency",)
     rejected: ClassVar[tuple[Rejection, ...]] = (
         rejects_static("cut"),
+        rejects_dropped_tokens("cutting heads"),
         rejects_quantized("cutting it"), rejects_sparse("cutting it"), rejects_low_rank("cutting it")
     )  # fmt: skip
     milestone: ClassVar[str | None] = "after cutting"

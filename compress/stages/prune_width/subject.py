@@ -12,7 +12,7 @@ from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.randomness import draw_spread_rows
 from compress.data.batches.task_batches import TaskBatches
 from compress.encoder.config.encoder import EncoderConfig
-from compress.encoder.config.unsupported import refuse_low_rank, refuse_quantized, refuse_sparse
+from compress.encoder.config.unsupported import refuse_dropped_tokens, refuse_low_rank, refuse_quantized, refuse_sparse
 from compress.encoder.infer.prepare import prepare
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
@@ -135,6 +135,7 @@ def check(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> None:
     refuse_quantized(config, "cutting it", "the model")
     refuse_low_rank(config, "cutting it", "the model")
     refuse_sparse(config, "cutting it", "the model")
+    refuse_dropped_tokens(config, "cutting heads", "the model")
     targets.check_counts(spec, origin)
     if targets.narrow_config(spec, config, origin) != config and config.sharing is not None:
         raise UserError(

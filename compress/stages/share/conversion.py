@@ -15,6 +15,7 @@ from compress.contracts import LayerGroups, Member, SharedStart
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.config.sharing import NORMS, PARTS, Sharing, renumber_groups
 from compress.encoder.config.unsupported import (
+    refuse_dropped_tokens,
     refuse_global_projections,
     refuse_low_rank,
     refuse_quantized,
@@ -59,6 +60,7 @@ def refuse_unshareable(config: EncoderConfig, where: str) -> None:
     refuse_global_projections(config, doing, where)
     refuse_low_rank(config, doing, where)
     refuse_sparse(config, doing, where)
+    refuse_dropped_tokens(config, "sharing layers", where)
 
 
 def refuse_own_biases(config: EncoderConfig, where: str) -> None:

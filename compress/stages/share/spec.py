@@ -10,6 +10,7 @@ from compress.contracts import Frozen, StageSpec
 from compress.contracts.traits import (
     Form,
     Rejection,
+    rejects_dropped_tokens,
     rejects_low_rank,
     rejects_quantized,
     rejects_sparse,
@@ -47,7 +48,11 @@ class Spec(StageSpec):
 
     reads: ClassVar[frozenset[str]] = frozenset({"teacher"})
     task_recipe: ClassVar[str | None] = "share"
-    rejected: ClassVar[tuple[Rejection, ...]] = (rejects_quantized("sharing its layers"), rejects_static("share"))
+    rejected: ClassVar[tuple[Rejection, ...]] = (
+        rejects_quantized("sharing its layers"),
+        rejects_static("share"),
+        rejects_dropped_tokens("sharing layers"),
+    )
     milestone: ClassVar[str | None] = "after conversion"
     embeds: ClassVar[bool] = True
 

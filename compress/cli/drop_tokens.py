@@ -1,0 +1,44 @@
+"""Drop the least attended tokens between the layers of an encoder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from compress.cli._flags import run_table, stage_flags
+from compress.cli.options import Command, TeacherName, shared
+from compress.stages.drop_tokens.flags import TABLE
+
+if TYPE_CHECKING:
+    from compress.contracts import RunOptions
+
+
+@click.command(cls=Command)
+@click.argument("model", type=TeacherName(), required=False)
+@shared(
+    "recipe", "data", "unlabelled", "training_compute", "deterministic", "output", "several", "push", "store",
+    "experiment",
+)  # fmt: skip
+@stage_flags(TABLE)
+def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
+    """Make MODEL faster on long texts: drop the tokens that receive least attention between its layers.
+
+    \b
+      compress drop-tokens FOLDER --data DATA --max-drop 0.5
+
+    MODEL is a folder, runs:/…, models:/…, or a recipe that makes one. After the attention of some layers, only a share
+    of the text's tokens goes on; the first token always does. The shares are chosen on validation rows, by the measured
+    loss and the measured time of each layer. Recovery training then distils MODEL into the result. The model is
+    measured before, after dropping tokens and after recovery training.
+
+    \b
+      compress drop-tokens FOLDER --data DATA --max-drop 0.5 --no-recover
+      compress drop-tokens FOLDER --data DATA --keep-tokens 100,75,50,50,50,50
+
+    For classification, regression and reranking with a head on the first token. Token classification, question
+    answering, embeddings and heads on the mean of all tokens need all tokens, and models with rotary or relative
+    positions or local attention are not supported. Quantize the result; stock Hugging Face classes cannot load it, the
+    ONNX file can be used anywhere. Experimental: short texts gain little.
+    """
+    run_table(TABLE, model, given, options)

@@ -1,0 +1,195 @@
+"""Drop the least attended tokens between layers (PoWER-BERT, Goyal et al., arXiv 2001.08950); a distillation after it
+recovers what that costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.config.token_dropping import find_head_obstacle
+from compress.encoder.config.unsupported import refuse_dropped_tokens
+from compress.encoder.infer.prepare import prepare
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.dropped_tokens import drop_tokens
+from compress.errors import ExitCode, UserError
+from compress.modelfolder.folder import LoadedModel, load_model
+from compress.objectives.hard_labels import Objective as HardLabels
+from compress.stages.drop_tokens.measuring import count_choices, find_mean_length, measure_drops
+from compress.stages.drop_tokens.plans import Plan
+from compress.stages.drop_tokens.spec import Spec
+from compress.stages.shared.folder_meta import folder_meta
+from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
+from compress.stages.shared.task_data import TaskData, sample_batches
+from compress.stages.shared.task_head import check_same_labels
+from compress.stages.shared.timing import measure_models
+from compress.stages.shared.validation import task_choice, task_validation
+from compress.tracking import TrackedRun
+from compress.training.module import StageModule
+
+PLANS = 8
+"""Plans that are evaluated on all validation rows, at most."""
+PAYS = 0.95
+"""Of the whole model's milliseconds, what a plan may take: less of a gain is lost in the timing."""
+TRIED = "token-plans.json"
+
+
+@dataclass(frozen=True)
+class PlanTrial:
+    """A plan that was evaluated. expected: milliseconds that were predicted.  points: lost on validation."""
+
+    plan: Plan
+    expected: float
+    points: float
+
+
+class Stage:
+    """The previous model, or the teacher → the same model with fewer tokens from layer to layer."""
+
+    def __init__(self, spec: Spec, context: StageContext) -> None:
+        # Prepared models, which losses and times are measured of, compute in fp32.
+        self.spec, self.context = spec, dataclasses.replace(context, precision="fp32")
+
+    def plan_shape(
+        self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
+    ) -> ModelShape | None:
+        made = start or teacher
+        if made is None or made.config is None:
+            return made
+        if made.embeds:
+            raise _make_obstacle_error(find_head_obstacle(HeadConfig("embedding")), "the model")
+        _check_encoder(made.config, "the model")
+        return dataclasses.replace(made, config=None)
+
+    def plan(self) -> list[str]:
+        s = self.spec
+        if s.kept_tokens is not None:
+            kept = (s.kept_tokens,) if isinstance(s.kept_tokens, int) else s.kept_tokens
+            return [f"keep {_format(kept)} % of the tokens after {'the first' if len(kept) == 1 else 'each'} layer"]
+        return [
+            f"drop as many tokens between the layers as lose at most {s.max_drop:g} points on validation, by the loss "
+            f"of each layer on {s.rows:,} texts and its time"
+        ]
+
+    def prepare(self) -> PreparedStage:
+        """Choose which shares of the tokens go on; nothing is left for the training loop.
+
+        Raises UserError where there is no model with a task head, for one that needs all its tokens, and (refused)
+        where dropping tokens saves no time within the bound; Stopped where a signal asked for it."""
+        c = self.context
+        folder = require_folder(c.model or c.teacher, "a fine-tuned model", "MODEL", "drop_tokens")
+        loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
+        _check_encoder(loaded.config, str(folder))
+        if (obstacle := find_head_obstacle(loaded.heads["task"])) is not None:
+            raise _make_obstacle_error(obstacle, str(folder))
+        check_same_labels(loaded, c.table())
+        if self.spec.kept_tokens is not None:
+            kept = self.spec.kept_tokens
+            plan, tried = (kept,) * loaded.config.depth if isinstance(kept, int) else tuple(kept), ()
+        else:
+            plan, tried = self._choose(loaded)
+        made = drop_tokens(loaded.model, plan)
+        if made.config.kept_tokens is None:
+            raise UserError("all tokens would be kept", where="kept_tokens", do="give a percentage below 100")
+        c.say(f"tokens that go on after each layer: {_format(plan)} %")
+        return self._prepared(folder, loaded, made, tried)
+
+    def _prepared(self, folder: Path, loaded: LoadedModel, made: Model, tried: Sequence[PlanTrial]) -> PreparedStage:
+        c, kept = self.context, _format(made.config.kept_tokens or ())
+        meta = folder_meta(c, {"parent": folder}, c.table())
+        note = f"after each layer {kept} % of a text's tokens go on, those that receive most attention"
+        meta = meta.model_copy(update={"notes": (*meta.notes, note)})
+        return PreparedStage(
+            finish=lambda: StageOutput(made, loaded.tokenizer_files, meta),
+            params={
+                "student.layers": made.config.depth,
+                "student.hidden": made.config.hidden,
+                "drop_tokens.kept": kept,
+            },
+            told=functools.partial(self._tell, tried),
+        )
+
+    # --- which tokens ---------------------------------------------------------------------------------------
+
+    def _choose(self, loaded: LoadedModel) -> tuple[Plan, Sequence[PlanTrial]]:
+        """The boldest plan within the bound, and all that were evaluated: one after the other, until one is not."""
+        c, s, model = self.context, self.spec, loaded.model
+        assert s.max_drop is not None
+        data = TaskData.encode(c.table(), loaded, c)
+        few = sample_batches(data.validation, len(data.validation), s.rows, c)
+        latency = c.recipe.evaluation.latency
+        if latency.length is None:
+            latency = latency.model_copy(update={"length": find_mean_length(few)})
+        depth = model.config.depth
+        with c.workshop.progress("losses of dropped tokens", count_choices(depth), "choices") as progress:
+
+            def told(done: int) -> None:
+                c.workshop.stop()
+                progress.update(done)
+
+            drops = measure_drops(model, few, latency, c.device, told)
+        lost, tried = self._measure_loss(model, data), []
+        for plan in drops.list_plans(PLANS):
+            tried.append(PlanTrial(plan, drops.expect_ms(plan), lost(plan)))
+            c.workshop.stop()
+            if tried[-1].points > s.max_drop:
+                break
+        within = [trial.plan for trial in tried if trial.points <= s.max_drop]
+        c.say(f"choosing tokens once takes {drops.choosing:.3f} ms of a text of {latency.tokens} tokens, in torch")
+        if not within:
+            least = f"the mildest loses {tried[0].points:.2f}" if tried else "no choice of tokens saves its own time"
+            raise _make_useless_error(f"no plan is faster within {s.max_drop:g} points", least)
+        plan = within[-1]
+        whole, ours = (one.p50 for one in measure_models([model, drop_tokens(model, plan)], latency, c.device))
+        c.say(f"{ours:.2f} ms for a text of {latency.tokens} tokens in torch, {whole:.2f} ms with all tokens")
+        if ours > PAYS * whole:
+            raise _make_useless_error(
+                f"dropping tokens saves no time within {s.max_drop:g} points",
+                f"{ours:.2f} ms for a text of {latency.tokens} tokens, {whole:.2f} ms with all tokens",
+            )
+        return plan, tried
+
+    def _measure_loss(self, model: Model, data: TaskData) -> Callable[[Plan], float]:
+        """Plan → points of the main metric that it loses on the validation rows."""
+        metric, _ = task_choice(self.context.table())
+        validate = task_validation(data, self.context.table(), self.context)
+
+        def value(one: Model) -> float:
+            with torch.no_grad():
+                return validate(StageModule(prepare(one).model, {"hard_labels": (1.0, HardLabels())}))[metric]
+
+        whole = value(model)
+        return lambda plan: 100 * (whole - value(drop_tokens(model, plan)))
+
+    def _tell(self, tried: Sequence[PlanTrial], log: TrackedRun) -> None:
+        if not tried:
+            return
+        columns = ("% of tokens after each layer", "expected ms", "points lost")
+        rows = [(_format(t.plan), f"{t.expected:.2f}", f"{t.points:.2f}") for t in tried]
+        self.context.show("plans, on validation rows", columns, rows)
+        log.table(self.context.folder / TRIED, columns, rows)
+
+
+def _check_encoder(config: EncoderConfig, where: str) -> None:
+    refuse_dropped_tokens(config, "choosing them again", where)
+    if config.dropping_obstacle is not None:
+        raise _make_obstacle_error(config.dropping_obstacle, where)
+
+
+def _make_obstacle_error(obstacle: str | None, where: str) -> UserError:
+    return UserError("this model needs all of its tokens", where=where, why=obstacle, do="use prune-layers or quantize")
+
+
+def _make_useless_error(what: str, why: str) -> UserError:
+    do = "allow more, train with --keep-tokens, or use prune-layers: short texts have few tokens to drop"
+    return UserError(what, where="max_drop", why=why, do=do, code=ExitCode.REFUSED)
+
+
+def _format(plan: Sequence[int]) -> str:
+    return ", ".join(map(str, plan))

@@ -1,0 +1,86 @@
+"""`compress drop-tokens` on a toy: chosen or given shares, recovery, and what can be done with the result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import e2e_toy as toy
+import pytest
+from e2e_toy import TEACHER, Cli
+
+import compress as api
+from compress.errors import UserError
+from compress.modelfolder import folder as modelfolder
+from compress.stages.drop_tokens import measuring, stage
+
+RECIPE = f"""
+extends: drop-tokens
+description: fewer tokens on a toy
+data: {{max_length: 24}}
+{toy.QUICK}
+stages:
+  0: {{rows: 16}}
+  1:
+    training: {{batch_rows: 8, learning_rate: 1e-3, checkpoint_every: 2}}
+"""
+COMMAND = ("drop-tokens", TEACHER, "--recipe", "./fewer.yaml", "--data", "data")
+
+
+def test_given_shares_and_recovery(taught: Path, compress: Cli) -> None:
+    (taught / "fewer.yaml").write_text(RECIPE, encoding="utf-8")
+    done = compress(*COMMAND, "--keep-tokens", "50", "--steps", "2", "--output", "runs/d", "--json")
+    assert done.code == 0, done.err
+    roles = {m["role"]: m["values"] for m in json.loads(done.out)["models"]}
+    assert roles["student"]["speed/gflops"] < roles["teacher"]["speed/gflops"]
+    made = modelfolder.load_model(Path("runs/d/student"))
+    assert made.config.kept_tokens == (50,) * made.config.depth
+    card = Path("runs/d/student/README.md").read_text(encoding="utf-8")
+    assert "transformers cannot load this folder" in card
+    assert "it drops tokens between its layers" in card
+    refused = compress("export", "runs/d/student", "--to", "hf", "--output", "runs/hf")
+    assert refused.code == 2
+    assert "no class of transformers computes this model: it drops tokens between its layers" in refused.err
+    again = compress(*COMMAND[:1], "runs/d/student", *COMMAND[2:], "--no-recover", "--output", "runs/again")
+    assert again.code == 2
+    assert "drops tokens between its layers, and choosing them again would change which" in again.err
+    short = compress(*COMMAND, "--keep-tokens", "50,50,50,50,50", "--no-recover", "--output", "runs/no")
+    assert short.code == 2
+    assert "kept_tokens must be a list of one percentage for each layer" in short.err
+    with pytest.raises(UserError, match="drops tokens between its layers, and exits between them"):
+        api.cascade("runs/d/student", "data", output="runs/early", exit_layers=[1], max_drop=40, quiet=True)
+
+
+@pytest.fixture
+def known_times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Milliseconds, instead of those of a clock: a layer takes one for all tokens; `made`: of the chosen model."""
+    known = {"choosing": 0.01, "whole": 2.0, "made": 1.0}
+
+    def look_up(*_: Any) -> tuple[dict[int, float], float]:
+        return {percent: percent / 100 for percent in measuring.GRID}, known["choosing"]
+
+    monkeypatch.setattr(measuring, "_measure_times", look_up)
+    monkeypatch.setattr(
+        stage, "measure_models", lambda *_: [SimpleNamespace(p50=known[name]) for name in ("whole", "made")]
+    )
+    return known
+
+
+def test_chosen_shares(taught: Path, compress: Cli, known_times: dict[str, float]) -> None:
+    (taught / "fewer.yaml").write_text(RECIPE, encoding="utf-8")
+    command = (*COMMAND, "--max-drop", "100", "--no-recover", "--output")
+    done = compress(*command, "runs/chosen")
+    assert done.code == 0, done.err
+    kept = modelfolder.inspect(Path("runs/chosen/model")).config.kept_tokens
+    assert kept is not None
+    assert kept[0] == min(measuring.GRID), "whatever it loses is allowed, so the boldest plan is taken"
+    known_times["made"] = 1.99
+    done = compress(*command, "runs/slow")
+    assert done.code == 3
+    assert "dropping tokens saves no time within 100 points" in done.err
+    known_times["choosing"] = 9.0
+    done = compress(*command, "runs/none")
+    assert done.code == 3
+    assert "no choice of tokens saves its own time" in done.err
