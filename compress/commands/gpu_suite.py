@@ -234,7 +234,7 @@ def build_step(loss: str, sizes: Sizes, batches: Sequence[Batch]) -> gpu.Call:
     return step
 
 
-KERNELS = {"task": (117, 90), "triple": (191, 90), "TinyBERT": (61, 129)}
+KERNELS = {"task": (117, 90), "triple": (162, 90), "TinyBERT": (61, 129)}
 """Loss → launches of a step beside those of the teacher's layers, and for each layer of the student; counted on the
 simulated device (tests/simcuda)."""
 

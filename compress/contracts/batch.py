@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -213,13 +213,16 @@ class VocabularyOutput:
 
         return F.linear(self.features, self.weight.to(self.features.dtype), _cast(self.bias, self.features))
 
-    def shared_logits(self) -> Tensor:
-        """(M, V), computed at the first call and kept: several losses of one step read the same product."""
+    def shared_logits(self, compute: Callable[[VocabularyOutput], Tensor] | None = None) -> Tensor:
+        """(M, V), computed at the first call and kept: several losses of one step read the same product.
+
+        compute: another way to compute `logits`.
+        """
         import torch
 
         kept = self._shared
         if kept is None or (torch.is_grad_enabled() and self.features.requires_grad and not kept.requires_grad):
-            kept = self._shared = self.logits()
+            kept = self._shared = self.logits() if compute is None else compute(self)
         return kept
 
 

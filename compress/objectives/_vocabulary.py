@@ -4,7 +4,7 @@
 is widened to fp32, its loss and its gradient are computed while it is in the cache, and only the gradient is kept, in
 the precision of the logits. The logits themselves come from one matrix product that all losses of a step share, so
 its backward (two more products as large) also runs once, on the sum of their gradients. The teacher's logits are made
-a block at a time and never stored.
+a block at a time and never stored. On a GPU where Triton works, a block is one kernel (`_vocabulary_kernels`).
 """
 
 from __future__ import annotations
@@ -18,27 +18,40 @@ from torch.autograd.function import once_differentiable
 
 from compress.contracts import TopLogits, VocabularyOutput
 from compress.errors import UserError
+from compress.objectives import _vocabulary_kernels as kernels
 from compress.objectives._common import widen
 
 _CACHED_BYTES = 1 << 20  # of one fp32 block: half of a core's second-level cache, where passes over it are cheap
 _PRODUCT_ROWS = 256  # of one product with the teacher's table: enough rows to keep the matrix units busy
 _DEVICE_ROWS = 2048  # rows of a block on an accelerator: there launches cost more than memory traffic
 
-BlockLoss = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
+WideLoss = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
 """(wide logits (r, V) which it may overwrite, first row, last row + 1) → (sum of the losses, gradient (r, V))."""
+BlockLoss = Callable[[Tensor, Tensor | None, int, int], Tensor]
+"""(logits (r, V), where to write the gradient divided by all rows, first row, last row + 1) → sum of the losses."""
 
 
 def logits_at(output: VocabularyOutput, rows: Tensor | None) -> Tensor:
     """(R, V) of the shared logits: at the tokens `rows`, or at every token when None."""
-    logits = output.shared_logits()
+    logits = output.shared_logits(_compute_padded if kernels.are_for(output.features) else None)
     if output.positions is not None:
         assert rows is not None, "logits of all tokens are needed, but the model computed only the masked ones"
         return logits
     return logits if rows is None else logits.index_select(0, rows)
 
 
+def _compute_padded(output: VocabularyOutput) -> Tensor:
+    return kernels.padded_logits(_lowered(output))
+
+
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean over rows of −log softmax(logits)[label]; logits (M, V), labels (M,)."""
+
+    def launch(z: Tensor, gradient: Tensor | None, first: int, last: int) -> Tensor:
+        return kernels.cross_entropy(z, labels[first:last], gradient, 1 / logits.shape[0])
+
+    if kernels.are_for(logits):
+        return _mean_loss(logits, launch)
 
     def block(z: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
         at = labels[first:last, None]
@@ -46,7 +59,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         p, log_sum = _softmax(z)
         return (log_sum - chosen).sum(), p.scatter_add_(1, at, torch.full_like(chosen, -1.0))
 
-    return _mean_loss(logits, block)
+    return _mean_loss(logits, _in_passes(block, logits.shape[0]))
 
 
 def divergence(
@@ -64,7 +77,10 @@ def divergence(
         features = features.index_select(0, rows)
     vocabulary = teacher.weight.shape[0]
     _same_vocabulary(logits, features.shape[0], vocabulary)
-    theirs = _TeacherRows(dataclasses.replace(teacher, features=features))
+    selected = dataclasses.replace(teacher, features=features)
+    if kernels.are_for(logits) and kernels.are_for(features):
+        return _mean_loss(logits, _launched(selected, temperature, logits.shape[0]))
+    theirs = _TeacherRows(selected)
 
     def block(z: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
         t = theirs(first, last)
@@ -75,7 +91,18 @@ def divergence(
         rows_kl = t.sub_(z).mul_(q).sum(1, keepdim=True) + log_sum - their_log_sum
         return rows_kl.sum() * temperature**2, p.sub_(q).mul_(temperature)
 
-    return _mean_loss(logits, block)
+    return _mean_loss(logits, _in_passes(block, logits.shape[0]))
+
+
+def _launched(teacher: VocabularyOutput, temperature: float, rows: int) -> BlockLoss:
+    """The block loss of the divergence in one kernel; rows: of all blocks."""
+    padded, size = kernels.pad(_lowered(teacher)), teacher.weight.shape[0]
+
+    def block(z: Tensor, gradient: Tensor | None, first: int, last: int) -> Tensor:
+        theirs = dataclasses.replace(padded, features=padded.features[first:last]).logits()[:, :size]
+        return kernels.divergence(z, theirs, gradient, temperature, 1 / rows)
+
+    return block
 
 
 def _of_likeliest(logits: Tensor, teacher: TopLogits, rows: Tensor | None, temperature: float) -> Tensor:
@@ -118,7 +145,7 @@ def _of_likeliest(logits: Tensor, teacher: TopLogits, rows: Tensor | None, tempe
         shared_out = others.mul_(q[:, -1:] / rest.clamp_min(tiny)).scatter_(1, at, q[:, :-1])
         return terms.sum() * temperature**2, p.sub_(shared_out).mul_(temperature)
 
-    return _mean_loss(logits, block)
+    return _mean_loss(logits, _in_passes(block, logits.shape[0]))
 
 
 def _same_vocabulary(logits: Tensor, rows: int, vocabulary: int) -> None:
@@ -177,6 +204,19 @@ def _lowered(output: VocabularyOutput) -> VocabularyOutput:
     return dataclasses.replace(output, features=output.features.to(dtype), weight=output.weight.to(dtype), bias=bias)
 
 
+def _in_passes(loss: WideLoss, rows: int) -> BlockLoss:
+    """The block loss of what computes on wide logits; rows: of all blocks."""
+
+    def block(z: Tensor, gradient: Tensor | None, first: int, last: int) -> Tensor:
+        piece = widen(z)
+        value, slope = loss(piece.clone() if piece.dtype == z.dtype else piece, first, last)
+        if gradient is not None:
+            gradient.copy_(slope.div_(rows))
+        return value
+
+    return block
+
+
 def _mean_loss(logits: Tensor, block: BlockLoss) -> Tensor:
     value: Tensor = _MeanLoss.apply(logits, block)  # pyright: ignore[reportAssignmentType]
     return value
@@ -190,15 +230,12 @@ class _MeanLoss(torch.autograd.Function):
         rows, vocabulary = logits.shape
         step = _DEVICE_ROWS if logits.device.type != "cpu" else max(1, _CACHED_BYTES // (4 * vocabulary))
         keep = bool(ctx.needs_input_grad[0])  # pyright: ignore[reportAttributeAccessIssue]
-        gradient = torch.empty_like(logits) if keep else None
+        make = kernels.new_gradient if kernels.are_for(logits) else torch.empty_like
+        gradient = make(logits) if keep else None
         total = torch.zeros((), dtype=torch.float64, device=logits.device)
         for first in range(0, rows, step):
             last = min(first + step, rows)
-            piece = widen(logits[first:last])
-            loss, slope = block(piece.clone() if piece.dtype == logits.dtype else piece, first, last)
-            total += loss
-            if gradient is not None:
-                gradient[first:last] = slope.div_(rows)
+            total += block(logits[first:last], None if gradient is None else gradient[first:last], first, last)
         ctx.gradient = gradient  # pyright: ignore[reportAttributeAccessIssue]
         return (total / rows).to(torch.float64 if logits.dtype == torch.float64 else torch.float32)
 

@@ -102,8 +102,11 @@ def count_training(
     work += Work(bytes=student.weights * (2 * 6 + 8 + 28.0))
     if on_words:
         table = 2.0 * tokens * student.vocabulary * student.hidden
-        # Logits of both, in fp32: written, and read for the normalizer, the loss and the gradient.
-        work += Work(4 * table, 4.0 * tokens * student.vocabulary * 12)
+        # Logits of both are written and read once, the gradient written, scaled, and read by two products: 9 numbers.
+        work += Work(4 * table, 2.0 * tokens * student.vocabulary * 9)
+    if on_words and masked:
+        # The gradient of the masked rows is put into one of all rows, and both are added.
+        work += Work(bytes=2.0 * tokens * student.vocabulary * 4)
     if masked:
         work += Work(6.0 * masked * student.vocabulary * student.hidden, 4.0 * masked * student.vocabulary * 4)
     if maps:

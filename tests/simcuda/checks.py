@@ -15,12 +15,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from compress.contracts import VocabularyOutput
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
+from compress.objectives._vocabulary import cross_entropy, divergence, logits_at
 from compress.predict.predictor import Predictor
 from compress.stages.shared import validation
 from compress.stages.shared.divergence import ReferenceAnswers
@@ -119,6 +121,28 @@ def attention_over_packed_rows_equals_padded(record: device.Record) -> None:
         found.append([context.detach().float().cpu(), *(x.grad.float().cpu() for x in parts if x.grad is not None)])
     for one, other in zip(*found, strict=True):
         assert torch.allclose(one, other, atol=0.05), (one - other).abs().max()
+
+
+@check
+def losses_over_a_vocabulary_equal_those_of_the_cpu(record: device.Record) -> None:
+    """On the device: of padded logits, each loss in one kernel."""
+    found = []
+    for where in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        features, weight, bias = (torch.randn(size).to(where).requires_grad_() for size in ((9, 8), (70, 8), (70,)))
+        teacher = VocabularyOutput(torch.randn(9, 8).to(where), torch.randn(70, 8).to(where), None)
+        output = VocabularyOutput(features, weight, bias)
+        at = torch.tensor([1, 4, 7]).to(where)
+        record.clear()
+        ours = logits_at(output, None)
+        loss = divergence(ours, teacher, None, 2.0) + cross_entropy(logits_at(output, at), at)
+        launched = {kind: record.kernels[f"compress::{kind}_"] for kind in ("divergence", "cross_entropy")}
+        assert launched == dict.fromkeys(launched, 1 if where == "cuda" else 0)
+        assert ours.stride(0) == (128 if where == "cuda" else 70)
+        loss.backward()
+        found.append([x.detach().cpu() for x in (loss, *(p.grad for p in (features, weight, bias))) if x is not None])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 @check

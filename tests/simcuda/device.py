@@ -265,7 +265,29 @@ def _varlen_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor,
     return tuple(made)
 
 
+# --- our own kernels ---
+
+
+def _divergence(student: Tensor, teacher: Tensor, loss: Tensor, gradient: Tensor | None, temperature: float,
+                slope: float) -> None:  # fmt: skip
+    s, t = ((x.float() / temperature).log_softmax(1) for x in (student, teacher))
+    loss.copy_((t.exp() * (t - s)).sum(1))
+    if gradient is not None:
+        gradient.copy_((s.exp() - t.exp()) * (temperature * slope))
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor, loss: Tensor, gradient: Tensor | None, slope: float) -> None:
+    log_p, rows = logits.float().log_softmax(1), torch.arange(len(labels))
+    loss.copy_(-log_p[rows, labels])
+    if gradient is not None:
+        p = log_p.exp()
+        p[rows, labels] -= 1
+        gradient.copy_(p * slope)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
+    "compress::divergence_": _divergence,
+    "compress::cross_entropy_": _cross_entropy,
     "torch_attn::_varlen_attn": _varlen,
     "torch_attn::_varlen_attn_backward": _varlen_backward,
 }
@@ -314,6 +336,7 @@ def report_one_device() -> Iterator[None]:
         for name, reply in replies.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, reply))
         stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
+        stack.enter_context(mock.patch("compress.objectives._vocabulary_kernels.work", return_value=True))
         yield
 
 

@@ -29,7 +29,7 @@ from compress.encoder.infer.prepare import prepare
 from evaluation.cost.roofline import count_forward
 
 TOY = Sizes(
-    teacher=4, student=2, hidden=32, heads=4, vocabulary=64, positions=32, lookups=((1, 8), (3, 0)),
+    teacher=4, student=2, hidden=32, heads=4, vocabulary=70, positions=32, lookups=((1, 8), (3, 0)),
     steps=((4, 6),), matrix=16, copied=64, rounds=4, energy_seconds=0.0,
 )  # fmt: skip
 
