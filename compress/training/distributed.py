@@ -1,7 +1,8 @@
 """Several processes that train one model: each reads its own rows of every step, gradients are added over all.
 
-`torchrun --nproc-per-node N -m compress …` starts them. The first one (rank 0) leads: it alone validates, writes and
-talks, and what it knows the others are told. A loss is a mean over what the whole step counts, so a process's share is
+`torchrun --nproc-per-node N -m compress …` starts them. The first one (rank 0) leads: it alone writes and talks, and
+what it knows the others are told. A validation computes its batches in all processes, and its figures in the first one,
+from the outputs of all. A loss is a mean over what the whole step counts, so a process's share is
 weighed by its part of that count, and the sum over the processes is the gradient of one process that reads all rows.
 
 The gradients are added once a step, by torch's collectives, while the last backward pass of the step goes on. It is not
@@ -62,6 +63,11 @@ _current: Team | None = None
 def current() -> Team | None:
     """The team that this process is in; None where it works alone."""
     return _current
+
+
+def validating_team() -> Team | None:
+    """The team whose processes all validate now, each its share; None where this one computes by itself."""
+    return _current if _current is not None and _current.validates else None
 
 
 @contextlib.contextmanager
@@ -132,6 +138,8 @@ class Team:
         """Whether the connection to the others is no more, or in a state that nobody can speak in."""
         self.tells = False
         """Whether this process is the first of those that failed, and so the one to say why."""
+        self.validates = False
+        """Whether all processes are in the same validation."""
         self._asked = self._over = False
         self._room = 0
         self._names: list[str] = []
@@ -262,14 +270,35 @@ class Team:
         self._exchange()
         self._over = True
 
+    @contextlib.contextmanager
+    def share_rows(self) -> Iterator[None]:
+        """Inside this block, which all processes enter, a validation shares its batches out."""
+        self.validates = True
+        try:
+            yield
+        finally:
+            self.validates = False
+
     def lead(self, make: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """What `make` gives in the leading process, which alone calls it; the others are told."""
-        made = make() if self.place.leads else {}
-        self._exchange()
-        if self._asked:  # the leading process was stopped in `make`
-            self._over = True
-            raise Stopped("stopped with the first process")
+        """What `make` gives in the leading process. All call it, since it may share its rows, and all are told."""
+        made = make()
+        self._meet()
         return {name: float(value) for name, value in self._told(made).items()}
+
+    def gather(self, parts: Mapping[int, Any]) -> dict[int, Any] | None:
+        """What all processes have, by numbers of which each has its own; None in all but the leading one."""
+        self._meet()
+        found: list[Any] | None = [None] * self.place.world if self.place.leads else None
+        with _peers(self):
+            dist.gather_object(dict(parts), found, dst=0)
+        return None if found is None else {number: part for each in found for number, part in each.items()}
+
+    def _meet(self) -> None:
+        """All are well and go on. Raises PeerError, and Stopped where one of them was stopped in a validation."""
+        self._exchange()
+        if self._asked:
+            self._over = True
+            raise Stopped("stopped with another process")
 
     # --- orders, failures, the end ---
 
@@ -364,6 +393,8 @@ def _peers(team: Team) -> Iterator[None]:
 class Alone:
     """One process by itself: what a `Team` is asked, answered without anybody else."""
 
+    lost = False
+
     def take_share(self, source: BatchSource, batch_rows: int) -> BatchSource:
         return source
 
@@ -383,6 +414,9 @@ class Alone:
 
     def agree_to_stop(self, requested: bool) -> bool:
         return requested
+
+    def share_rows(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def lead(self, make: Callable[[], dict[str, float]]) -> dict[str, float]:
         return make()

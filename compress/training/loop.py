@@ -366,15 +366,18 @@ class _Run:
         self.module.eval()
         try:
             with rng.preserve_generators(self.device), torch.no_grad():
-                metrics = {name: float(value) for name, value in self.context.validate(self.module).items()}
+                with self.team.share_rows():
+                    metrics = {name: float(value) for name, value in self.context.validate(self.module).items()}
                 return {**metrics, **self._ask_observer(metrics)}
         except Stopped:
+            if self.team.lost:
+                raise
             self._stop(" during validation")
         finally:
             self.module.train()
 
     def _ask_observer(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        if self.context.observe is None:
+        if self.context.observe is None or isinstance(self.keeper, NullMonitor):
             return {}
         history = [*self.state.history, {"step": self.state.step, **metrics}]
         return {name: float(value) for name, value in self.context.observe(self.module, history).items()}

@@ -8,10 +8,11 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,11 +23,13 @@ from training_toy import Flag, Log, context
 from compress.contracts import Batch, BatchSource, TrainingPlan
 from compress.data.batches.examples import Examples
 from compress.data.batches.task_batches import TaskBatches
+from compress.data.tables.table import Rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.errors import Stopped, UserError
 from compress.objectives import cosine_hidden, hard_labels, soft_targets
+from compress.stages.shared import validation
 from compress.training import gradients
 from compress.training.distributed import PeerError, code_of, join_launched_team
 from compress.training.loop import train
@@ -97,8 +100,20 @@ class Watched:
         return self.part
 
 
-def validate(module: torch.nn.Module) -> dict[str, float]:
-    return {"early": -float(sum(p.detach().double().abs().sum() for p in module.parameters()))}
+def make_validation(happens: Callable[[], None]) -> Callable[[torch.nn.Module], dict[str, float]]:
+    """A figure of the weights, and those of the rows, in eight batches that processes share. happens: meanwhile."""
+    validation.VALIDATION_TOKENS = 24
+    held_out = replace(examples(), labels=examples().labels.clip(0))
+    data: Any = SimpleNamespace(validation=held_out, held_out=Rows({}, held_out.labels, held_out.numbers))
+    table: Any = SimpleNamespace(task="classification", settings={}, label_names=["a", "b", "c"])
+    score_rows = validation.task_validation(data, table, cast(Any, SimpleNamespace(precision="fp32", device="cpu")))
+
+    def validate(module: torch.nn.Module) -> dict[str, float]:
+        early = {"early": -float(sum(p.detach().double().abs().sum() for p in module.parameters()))}
+        happens()
+        return {**early, **score_rows(module)}
+
+    return validate
 
 
 # --- one process ------------------------------------------------------------------------------------------------
@@ -111,7 +126,9 @@ def child(command: dict[str, Any]) -> int:
         signal.signal(signal.SIGTERM, lambda *_: setattr(flag, "requested", "SIGTERM"))
         hooks[command["at_step"]] = lambda: happen(command["happens"])
     late = hooks if command.get("in_forward") else {}
-    source = Watched(TaskBatches(examples(), BATCH, PLAN["max_tokens"], 3), {} if late else hooks)
+    amid = hooks if command.get("in_validation") else {}
+    source = Watched(TaskBatches(examples(), BATCH, PLAN["max_tokens"], 3), {} if late or amid else hooks)
+    validate = make_validation(lambda: run_hook(amid, len((source.part or source).read) - 1))
     if command.get("other_data") == rank:
         source.fingerprint = "other"
     plan = TrainingPlan(**{**PLAN, **command.get("plan", {})})
@@ -119,6 +136,10 @@ def child(command: dict[str, Any]) -> int:
     try:
         with join_launched_team("cpu") as team:
             module, log = stage(command.get("dropout", 0.0)), Log()
+            validated: list[int] = []
+            module.student.register_forward_pre_hook(
+                lambda student, given: None if student.training else validated.append(given[0].rows)
+            )
             module.register_forward_pre_hook(lambda *_: run_hook(late, len((source.part or source).read) - 1))
             told = context(
                 folder, log=log, team=team, stop=flag, validate=validate, resume=command.get("resume", False), seed=3
@@ -131,7 +152,7 @@ def child(command: dict[str, Any]) -> int:
             state = module.student.state_dict()
             weights = np.concatenate([t.double().numpy().ravel() for t in state.values()])
             np.save(folder / f"weights-{rank}.npy", weights)
-            report = {"read": (source.part or source).read, "log": log.lines}
+            report = {"read": (source.part or source).read, "log": log.lines, "validated": sum(validated)}
             (folder / f"report-{rank}.json").write_text(json.dumps(report))
     except (UserError, Stopped, PeerError) as error:
         tells = team is None or team.tells

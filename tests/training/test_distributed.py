@@ -38,7 +38,7 @@ def report(folder: Path, rank: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize("world", thorough_but([2], [2, 3]))
 def test_several_processes_learn_what_one_learns(world: int, server: Server, tmp_path: Path) -> None:
     one, many = tmp_path / "one", tmp_path / "many"
-    last = {"keep_best": False}  # the best weights are put back in the first process alone
+    last = {"keep_best": False, "validate_start": True}  # the best weights are put back in the first process alone
     assert server.ask(one, 1, plan=last) == ([0], "")
     assert server.ask(many, world, plan=last) == ([0] * world, "")
     alone = report(one)["read"]
@@ -52,6 +52,13 @@ def test_several_processes_learn_what_one_learns(world: int, server: Server, tmp
         np.testing.assert_array_equal(weights(many, rank), weights(many), "bit for bit the same in all")
     ours, theirs = report(one)["log"], report(many)["log"]
     assert [step for step, _ in ours] == [step for step, _ in theirs]
+    (first, start), (others_first, shared) = ours[0], theirs[0]
+    assert first == others_first == 0
+    assert {"val/accuracy", "val/loss"} <= start.keys()
+    assert shared == start, "of the same weights, the figures of shared batches are those of one process"
+    validated = [report(many, rank)["validated"] for rank in range(world)]
+    assert min(validated) > 0
+    assert sum(validated) == report(one)["validated"]
     for (_, a), (_, b) in zip(ours, theirs):
         for name in ("train/loss", "train/hard_labels", "train/cosine_hidden", "train/grad_norm", "val/early"):
             assert (name in a) == (name in b)
@@ -105,6 +112,14 @@ def test_an_error_in_one_ends_all_and_is_told_once(at_rank: int, server: Server,
 @pytest.mark.parametrize("at_rank", [0, 1])
 def test_an_error_while_the_others_gradients_travel_ends_all(at_rank: int, server: Server, tmp_path: Path) -> None:
     codes, said = server.ask(tmp_path / "x", 2, happens="error", at_rank=at_rank, at_step=5, in_forward=True)
+    assert codes == [5, 5]
+    told = [line for line in said.splitlines() if "(tells)" in line]
+    assert told == [f"{at_rank}: UserError: here: the disk is gone (tells)"]
+
+
+@pytest.mark.parametrize("at_rank", [0, 1])
+def test_an_error_in_a_shared_validation_ends_all(at_rank: int, server: Server, tmp_path: Path) -> None:
+    codes, said = server.ask(tmp_path / "x", 2, happens="error", at_rank=at_rank, at_step=3, in_validation=True)
     assert codes == [5, 5]
     told = [line for line in said.splitlines() if "(tells)" in line]
     assert told == [f"{at_rank}: UserError: here: the disk is gone (tells)"]

@@ -23,6 +23,11 @@ class EvaluationBatches:
     def __len__(self) -> int:
         return len(self._parts)
 
+    @property
+    def tokens(self) -> list[int]:
+        """Of each batch."""
+        return [int(self._examples.lengths[part].sum()) for part in self._parts]
+
     def __getitem__(self, index: int) -> Batch:
         return collate(self._examples, self._parts[index])
 

@@ -14,6 +14,7 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.modelfolder.folder import LoadedModel
 from compress.stages.distill.probe import AskedModel, Carried, TaskProbe
 from compress.stages.shared.labelled_data import task_max_length
+from compress.stages.shared.shared_pass import only_helps
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.task_data import encode_with_columns
 
@@ -53,10 +54,13 @@ class TextAgreement:
         """The validation with the figures on this text."""
 
         def validated(module: nn.Module) -> dict[str, float]:
+            figures = validate(module)
+            if only_helps():
+                return {}
             ours = self.probe.ask(cast(AskedModel, module.student))
             alike = self.probe.compare(ours, self.theirs)
             score = alike.get(self.probe.score, 0.0)  # a student that gives every row the same score has none
             alike[self.probe.score] = score if math.isfinite(score) else 0.0
-            return {**validate(module), **{f"{PREFIX}{name}": value for name, value in alike.items()}}
+            return {**figures, **{f"{PREFIX}{name}": value for name, value in alike.items()}}
 
         return validated

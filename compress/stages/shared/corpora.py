@@ -21,6 +21,7 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import Tokens, tokenize
 from compress.errors import UserError
 from compress.recipe import Recipe
+from compress.stages.shared.shared_pass import collect, share_out
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.validation import outputs_of
 from evaluation.quality.mask_gap import mask_gap
@@ -133,17 +134,23 @@ def corpus_validation(source: BatchSource, context: StageContext) -> Callable[[n
     has_pairs = batches[0].pair_labels is not None
 
     def validate(module: nn.Module) -> dict[str, float]:
-        losses, hits, count, pairs = [], [], 0, 0
-        for batch, output in outputs_of(module, batches, Needs(mlm="masked", pair_logits=has_pairs), context):
-            more, masked = _masked_loss(batch, output)
-            losses.append(more)
-            count += masked
+        shared = share_out([batch.tokens for batch in batches])
+        losses, counts, hits, pairs = [], [], [], []
+        needs = Needs(mlm="masked", pair_logits=has_pairs)
+        for batch, output in outputs_of(module, [batches[place] for place in shared], needs, context):
+            loss, masked = _masked_loss(batch, output)
+            losses.append(loss)
+            counts.append(masked)
+            pairs.append(batch.rows if has_pairs else 0)
             if output.pair_logits is not None:
                 hits.append((output.pair_logits.argmax(-1) == batch.pair_labels).sum())
-                pairs += batch.rows
         found = list(map(float, copy_to_host([*losses, *hits])))
-        values = {"mlm_loss": sum(found[: len(losses)]) / max(1, count)}
-        return values | ({"pair_accuracy": sum(found[len(losses) :]) / pairs} if pairs else {})
+        right = found[len(losses) :] or [0.0] * len(losses)
+        parts = collect(shared, list(zip(found[: len(losses)], counts, right, pairs, strict=True)))
+        if parts is None:
+            return {}
+        loss, count, right, pairs = (sum(column) for column in zip(*parts, strict=True))
+        return {"mlm_loss": loss / max(1, count)} | ({"pair_accuracy": right / pairs} if pairs else {})
 
     return validate
 

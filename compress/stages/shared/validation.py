@@ -23,6 +23,7 @@ from compress.data.tables.table import Table, spread_places
 from compress.data.tasks import task_of
 from compress.encoder.modules.model import Model
 from compress.objectives.hard_labels import Objective as HardLabels
+from compress.stages.shared.shared_pass import collect, share_out
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.task_data import TaskData
 from compress.training.precision import autocast
@@ -45,22 +46,27 @@ def task_validation(
     """
     examples, rows = data.validation, data.held_out
     assert rows is not None
-    batches = _on_device(evaluation_batches(examples, VALIDATION_TOKENS), len(examples.ids), context.device)
+    batches = BatchesOnDevice(evaluation_batches(examples, VALIDATION_TOKENS), len(examples.ids), context.device)
     task, names = task_of(table.task, table.settings), table.label_names
     metric = task.choose_metrics(names)[0]
     theirs: list[np.ndarray] = []
 
     def validate(module: nn.Module) -> dict[str, float]:
-        losses, counts, places, outputs, hard = [], [], [], [], HardLabels()
-        for batch, output in outputs_of(module, batches, Needs(logits=True), context):
+        hard, shared = HardLabels(), share_out(batches.tokens)
+        losses, counts, rows_of, outputs = [], [], [], []
+        for batch, output in outputs_of(module, (batches[place] for place in shared), Needs(logits=True), context):
             assert output.logits is not None
             counts.append(hard.count(batch.on_host))
             losses.append(hard(output, None, batch))
-            places.append(batch.on_host.row_ids.numpy())
+            rows_of.append(batch.on_host.row_ids.numpy())
             outputs.append(output.logits)
         found = copy_to_host([*losses, *outputs])
-        ours = restore_order(examples, zip(places, found[len(losses) :], strict=True))
-        loss = sum(float(mean) * count for mean, count in zip(found, counts, strict=False))
+        means = [float(mean) for mean in found[: len(losses)]]
+        parts = collect(shared, list(zip(means, counts, rows_of, found[len(losses) :], strict=True)))
+        if parts is None:
+            return {}
+        ours = restore_order(examples, ((rows_, logits) for _, _, rows_, logits in parts))
+        loss, counted = sum(mean * count for mean, count, *_ in parts), sum(count for _, count, *_ in parts)
         if task.label_free and parent is not None:
             if not theirs:
                 theirs.append(collect_logits(parent(), batches, examples))
@@ -68,7 +74,7 @@ def task_validation(
             return {metric: value if math.isfinite(value) else 0.0, "loss": mean_distance(ours, theirs[0])}
         value = task.score(ours, names, examples, rows).value(metric)
         # A student that gives every row the same answer has no correlation: none, to choose the best weights by.
-        return {metric: value if math.isfinite(value) else 0.0, "loss": loss / max(1, sum(counts))}
+        return {metric: value if math.isfinite(value) else 0.0, "loss": loss / max(1, counted)}
 
     return validate
 
@@ -99,21 +105,19 @@ def mean_distance(ours: np.ndarray, theirs: np.ndarray) -> float:
     return 1.0 - float(neighbour_overlap(ours[some], theirs[some], neighbours=neighbours).mean())
 
 
-def _on_device(batches: EvaluationBatches, tokens: int, device: str) -> Iterable[Batch]:
-    """The batches on the device, where they stay if their tokens are few; else each is made when it is read."""
-    if tokens <= KEPT_TOKENS:
-        return [batch.to(device) for batch in batches]
-    return _BatchesOnDevice(batches, device)
+class BatchesOnDevice:
+    """Batches on a device, where they stay if the tokens of all are few; else each is made when it is read."""
 
-
-class _BatchesOnDevice:
-    """Batches that are made and moved to a device each time they are read."""
-
-    def __init__(self, batches: EvaluationBatches, device: str) -> None:
+    def __init__(self, batches: EvaluationBatches, tokens: int, device: str) -> None:
+        self.tokens = batches.tokens
         self._batches, self._device = batches, device
+        self._kept = [batch.to(device) for batch in batches] if tokens <= KEPT_TOKENS else None
+
+    def __getitem__(self, place: int) -> Batch:
+        return self._batches[place].to(self._device) if self._kept is None else self._kept[place]
 
     def __iter__(self) -> Iterator[Batch]:
-        return (batch.to(self._device) for batch in self._batches)
+        return (self[place] for place in range(len(self.tokens)))
 
 
 WATCHED: Mapping[str, Literal["max", "min"]] = {"loss": "min"}
