@@ -22,6 +22,7 @@ from compress.data.batches.examples import pack
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.infer.compiled import prepare_compiled
+from compress.encoder.infer.graphs import GraphedModel, prepare_graphed
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError, is_out_of_memory, printable
@@ -283,7 +284,7 @@ def _measure_inference(rows: int, length: int, name: str, sizes: Sizes, ceilings
         "Hugging Face SDPA": lambda: _hugging_face(sizes, batches),
         "compress": lambda: _ours(prepare(model, "bf16"), on_device),
         "compress, compiled": lambda: _ours(prepare_compiled(model, "bf16"), on_device),
-        "compress, CUDA graph": lambda: _captured(_ours(prepare(model, "bf16"), on_device)),
+        "compress, CUDA graph": lambda: _ours(_capture(model, on_device), on_device),
     }.items():
         figure = Figure("inference", name, way, tokens, predicted.ms if way.startswith("compress") else None)
         found += _measure([figure], lambda b=build, w=way: {w: b()}, predicted, sizes, ceilings)
@@ -299,18 +300,13 @@ def _ours(ready: Any, batches: Sequence[Batch]) -> gpu.Call:
     return lambda number: ready(batches[number % SETS], needs)
 
 
-def _captured(call: gpu.Call) -> gpu.Call:
-    """One batch, captured: what a server of fixed shapes replays. Raises RuntimeError where the capture fails."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call(0)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call(0)
-    return lambda number: graph.replay()
+def _capture(model: Model, batches: Sequence[Batch]) -> GraphedModel:
+    """The runtime torch-graph, ready for these batches. Raises RuntimeError where a capture fails."""
+    ready = prepare_graphed(model, "bf16")
+    for batch in batches:
+        if ready.capture(batch) is None:
+            raise RuntimeError("too large for a graph")
+    return ready
 
 
 def _hugging_face(sizes: Sizes, batches: Sequence[Batch]) -> gpu.Call:

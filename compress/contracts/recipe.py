@@ -216,8 +216,8 @@ class RunOptions:
     device: str = "cpu"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     runtime: Literal[
-        "torch", "torch-int8", "torch-sparse", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime",
-        "openvino", "auto",
+        "torch", "torch-int8", "torch-sparse", "torch-graph", "torch-compile", "torchao-int8", "torchao-fp8",
+        "onnxruntime", "openvino", "auto",
     ] | None = None  # fmt: skip
     onnx: bool | None = None
     threads: int | Literal["auto"] | None = None

@@ -8,13 +8,14 @@ from typing import Literal, get_args
 from compress.errors import ExitCode, UserError
 
 Runtime = Literal[
-    "torch", "torch-int8", "torch-sparse", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime", "openvino"
-]
+    "torch", "torch-int8", "torch-sparse", "torch-graph", "torch-compile", "torchao-int8", "torchao-fp8", "onnxruntime",
+    "openvino",
+]  # fmt: skip
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 TORCHAO: frozenset[Runtime] = frozenset({"torchao-int8", "torchao-fp8"})
 COMPILED: frozenset[Runtime] = frozenset({"torchao-int8", "torchao-fp8", "torch-compile"})
 """Compile at the first batch, and run on GPUs too."""
-IN_TORCH: frozenset[Runtime] = frozenset({*COMPILED, "torch", "torch-int8", "torch-sparse"})
+IN_TORCH: frozenset[Runtime] = frozenset({*COMPILED, "torch", "torch-int8", "torch-sparse", "torch-graph"})
 """Compute from a folder's weights; the others read its file."""
 EXTRAS: dict[str, str] = {"onnx": "onnx", "onnxruntime": "onnx", "openvino": "openvino", "torchao": "torchao"}
 """Package → the extra that installs it; torch is always there."""

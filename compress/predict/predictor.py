@@ -28,6 +28,7 @@ from compress.data.text.cached_tokenizer import CachedTokenizer
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.infer.compiled import Products, prepare_compiled
+from compress.encoder.infer.graphs import prepare_graphed, require_gpu
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.semi_structured import SparseModel, prepare_sparse, require_device
 from compress.encoder.integers.products import prepare_integers, products
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from compress.predict.route import CascadeModel
 
 PRODUCTS: Mapping[Runtime, Products] = {"torch-compile": "float", "torchao-int8": "int8", "torchao-fp8": "fp8"}
+IN_FLOATS: frozenset[Runtime] = frozenset({"torch", "torch-graph", "torch-compile"})
 MANY = 256  # texts whose words are tokenized once; fewer have few words in common
 MAX_TOKENS = 4096  # real tokens per forward pass on a CPU: fills the processor, stays in its caches
 
@@ -57,10 +59,11 @@ class Predictor:
     folder says, or, where a folder of another tool says nothing, a kind that its head is for.  settings: of the task,
     in place of the folder's.
     runtime: "torch" computes in floats, which of a quantized folder simulates its integers; "torch-int8" computes with
-    them; "torch-sparse" multiplies 2:4 matrices without their zeros, on GPUs that can; "torch-compile" is torch
-    compiled, "torchao-int8" and "torchao-fp8" the same with products of eight bits; "onnxruntime" and "openvino" answer
-    with the folder's exported file, which like torch-int8 is for the CPU and, in onnxruntime, has its own precision.
-    None: as the folder is meant to be run, which for a quantized one is its file.
+    them; "torch-sparse" multiplies 2:4 matrices without their zeros, on GPUs that can; "torch-graph" is torch on a GPU
+    with CUDA graphs for small batches; "torch-compile" is torch compiled, "torchao-int8" and "torchao-fp8" the same
+    with products of eight bits; "onnxruntime" and "openvino" answer with the folder's exported file, which like
+    torch-int8 is for the CPU and, in onnxruntime, has its own precision. None: as the folder is meant to be run, which
+    for a quantized one is its file.
     Raises UserError when the folder has no task head.
     """
 
@@ -116,6 +119,8 @@ class Predictor:
         """The runtime with its version, and how it is given rows of different lengths: written beside every speed."""
         if self.runtime == "torch":
             return f"torch {torch.__version__}, packed"
+        if self.runtime == "torch-graph":
+            return f"torch {torch.__version__}, CUDA graphs for small batches, padded; packed"
         if self.runtime == "torch-int8":
             able, total = products(self._own)
             some = "" if able == total else f" in {able} of {total} matrices"
@@ -133,7 +138,7 @@ class Predictor:
     @property
     def simulates_integers(self) -> bool:
         """Whether the model is quantized and computed in floats all the same."""
-        return self.runtime in ("torch", "torch-compile") and self.config.quantization is not None
+        return self.runtime in IN_FLOATS and self.config.quantization is not None
 
     @property
     def computed_in(self) -> str:
@@ -144,7 +149,7 @@ class Predictor:
             return "bf16"
         if self.simulates_integers:
             return "fp32"
-        if self.runtime in ("torch", "torch-compile") or self.precision != "fp32":
+        if self.runtime in IN_FLOATS or self.precision != "fp32":
             return self.precision
         if self.runtime == "torch-int8":
             return precision_of(self._own)
@@ -255,6 +260,8 @@ def prepare_in_torch(model: Model, runtime: Runtime, precision: Resolved) -> Tea
         return prepare_integers(model)
     if runtime == "torch-sparse":
         return prepare_sparse(model)
+    if runtime == "torch-graph":
+        return prepare_graphed(model, precision)
     if runtime in COMPILED:
         return prepare_compiled(model, precision, PRODUCTS[runtime])
     return prepare(model, precision)
@@ -311,7 +318,9 @@ def _usual_runtime(folder: Path, device: str) -> Runtime:
 def _check_runtime(runtime: Runtime, device: str, precision: str) -> None:
     if runtime == "torch-sparse":
         require_device(torch.device(device))
-    if runtime in ("torch", "torch-sparse") or runtime in COMPILED:
+    if runtime == "torch-graph":
+        require_gpu(torch.device(device))
+    if runtime in ("torch", "torch-sparse", "torch-graph") or runtime in COMPILED:
         return
     if device != "cpu":
         raise UserError(f"{runtime} only runs on the CPU", where=f"--device {device}", do="use --device cpu")

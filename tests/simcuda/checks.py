@@ -15,11 +15,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from compress.contracts import VocabularyOutput
+from compress.contracts import Needs, VocabularyOutput
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
+from compress.encoder.infer.graphs import prepare_graphed
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.objectives._vocabulary import cross_entropy, divergence, logits_at
@@ -166,6 +167,35 @@ def _encoded(rows: int) -> Any:
     zeros, numbers = np.zeros(offsets[-1], dtype=np.uint8), np.arange(1, rows + 1)
     ids = (5 + np.arange(offsets[-1]) % 50).astype(np.int32)
     return Examples(ids, offsets, zeros, zeros > 0, numbers % 3, numbers, 0, "toy")
+
+
+@check
+def without_graphs_the_graph_runtime_computes_as_torch_does(record: device.Record) -> None:
+    """Streams are not simulated: every capture fails. With another capture, a batch is two copies and a replay."""
+    config = EncoderConfig.uniform(vocabulary=64, hidden=32, layers=2, heads=4, feed_forward=64, max_positions=32)
+    model = Model(config, {"task": HeadConfig("classification", labels=3)}).initialize(0).eval().to("cuda")
+    needs, batch = Needs(logits=True), next(iter(evaluation_batches(_encoded(3), 40))).to("cuda")
+
+    def answer(run: Callable[..., Any]) -> torch.Tensor:
+        return run(batch, needs).logits.float().cpu()
+
+    expected = answer(prepare(model, "bf16"))
+    with mock.patch("compress.encoder.infer.graphs._log") as log:
+        fallback = prepare_graphed(model, "bf16")
+        assert torch.equal(answer(fallback), expected)
+        assert torch.equal(answer(fallback), expected)
+    log.warning.assert_called_once()
+
+    def capture(compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Callable[[], object]]:
+        result = compute()
+        return result, lambda: result.copy_(compute())
+
+    graphed = prepare_graphed(model, "bf16", capture=capture)
+    assert torch.allclose(answer(graphed), expected, atol=0.02)
+    record.clear()
+    graphed(batch, needs)
+    assert record.totals()["waits"] == 0, record.waits
+    assert record.totals()["copies"] == 1, record.copies
 
 
 @check
