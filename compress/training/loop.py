@@ -271,22 +271,30 @@ class _Run:
         self.state.optimizer.clear()
         values: dict[str, Tensor] = {}
         loss = torch.zeros((), device=self.device)
-        for number, batch in enumerate(batches, 1):
-            with precision.autocast(self.precision, self.device):
+        # Until the outermost context ends, autocast keeps its bf16 copies of the weights: one for all micro-batches.
+        with precision.autocast(self.precision, self.device):
+            for number, batch in enumerate(batches, 1):
                 terms = cast(Trainable, self.module)(batch.to(self.device))
-            parts = {name: term.value * (term.count / totals[name]) for name, term in terms.items() if term.count}
-            if not parts:
-                continue
-            share = _weighted(parts, terms)
-            if number == len(batches):
-                self.team.expect_last_gradients()
-            share.backward()
-            loss = loss + share.detach()
-            for name, part in parts.items():
-                values[name] = values[name] + part.detach() if name in values else part.detach()
+                with torch.autocast(self.device.type, enabled=False):
+                    loss = loss + self._add_gradients(terms, totals, values, is_last=number == len(batches))
         figures = self.team.add({**values, LOSS: loss}, [*totals, LOSS])
         norm = self.state.optimizer.step(figures[LOSS], rate)
         return {**figures, NORM: norm}, tokens
+
+    def _add_gradients(
+        self, terms: Mapping[str, Term], totals: Mapping[str, int], values: dict[str, Tensor], *, is_last: bool
+    ) -> Tensor | float:
+        """Of one micro-batch, in the proportion of its counts; its values are added to `values`, its loss returned."""
+        parts = {name: term.value * (term.count / totals[name]) for name, term in terms.items() if term.count}
+        if not parts:
+            return 0.0
+        share = _weighted(parts, terms)
+        if is_last:
+            self.team.expect_last_gradients()
+        share.backward()
+        for name, part in parts.items():
+            values[name] = values[name] + part.detach() if name in values else part.detach()
+        return share.detach()
 
     def _totals(self, batches: Sequence[Batch]) -> dict[str, int]:
         """What each term counts in the whole step: a micro-batch's mean times its share of that adds up exactly."""
