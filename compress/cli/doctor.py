@@ -140,6 +140,16 @@ def _gpus() -> Iterator[Finding]:
         found = f"{card.name}, {card.total_memory / 1e9:.0f} GB, compute {card.major}.{card.minor}, {bf16}"
         found += ", skips 2:4 zeros" if skips_zeros(f"cuda:{index}") else ""
         yield Finding(f"gpu {index}", found)
+    yield _triton()
+
+
+def _triton() -> Finding:
+    """Whether losses over a vocabulary are computed by kernels of our own."""
+    version = _version("triton")
+    if version is None:
+        found = "not installed: training on a vocabulary takes several passes, torch-compile does not work"
+        return Finding("triton", found, "note", "install the triton version of this torch")
+    return Finding("triton", version)
 
 
 def _energy() -> Iterator[Finding]:

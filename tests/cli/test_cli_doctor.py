@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+import torch
 
 from compress.cli import doctor
 from compress.cli.main import main
@@ -145,3 +146,13 @@ def test_it_says_whether_energy_can_be_measured(
     monkeypatch.setattr(energy, "POWERCAP", folder / "powercap")
     row = report(capsys)["energy, cpu"]
     assert (row["state"], row["found"]) == ("ok", "package-0 (energy per 1,000 texts is measured)")
+
+
+@pytest.mark.parametrize(("version", "state"), [("3.7.1", "ok"), (None, "note")])
+def test_beside_a_gpu_it_reports_triton(version: str | None, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compress.training.gpu.find_obstacle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(doctor, "_version", lambda name: version)
+    (row,) = doctor._gpus()
+    assert (row.subject, row.state) == ("triton", state)
+    assert (row.do == "") == (state == "ok")
