@@ -27,6 +27,7 @@ from compress.objectives._vocabulary import cross_entropy, divergence, logits_at
 from compress.predict.predictor import Predictor
 from compress.stages.shared import validation
 from compress.stages.shared.divergence import ReferenceAnswers
+from compress.training.lamb import Lamb
 
 CHECKS: list[Callable[[device.Record], None]] = []
 
@@ -105,6 +106,22 @@ def adam_is_fused(record: device.Record) -> None:
     weight.square().sum().backward()
     optimizer.step()
     assert weight.detach().cpu().max() < 1
+
+
+@check
+def lamb_moves_all_tensors_together(record: device.Record) -> None:
+    """Without a wait; alone, each tensor takes more than twenty operators."""
+    weights = [torch.nn.Parameter(torch.ones(3, device="cuda")) for _ in range(40)]
+    rule = Lamb([{"params": weights, "weight_decay": 0.1}], 0.1, (0.9, 0.99), 1e-6)
+    for _ in range(2):
+        for weight in weights:
+            weight.grad = torch.ones_like(weight)
+        rule.found_inf = torch.zeros((), device="cuda")
+        record.clear()
+        rule.step()
+    assert record.totals()["waits"] == 0, record.waits
+    assert record.totals()["kernels"] < 4 * len(weights), record.kernels
+    assert weights[-1].detach().cpu().max() < 1
 
 
 @check

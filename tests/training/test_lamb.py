@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -135,3 +137,32 @@ def test_scaled_gradients_are_divided_and_a_found_infinity_undoes_the_step() -> 
     optimizer.step()
     assert scaled.tolist() == before
     assert float(optimizer.state[scaled]["step"]) == 1
+
+
+@pytest.mark.parametrize("scale", [None, 4.0])
+def test_all_tensors_together_move_as_each_alone(scale: float | None) -> None:
+    """As on a GPU. The first step and the third one are bad, and change nothing."""
+    one, other = module(), module()
+    rules = [Lamb(_groups(made), 0.01, (0.9, 0.99), 1e-6) for made in (one, other)]
+    for step in range(4):
+        for made, rule in zip((one, other), rules, strict=True):
+            gradients(made, step)
+            rule.grad_scale = None if scale is None else torch.tensor(scale)
+            rule.found_inf = torch.tensor(float(step % 2 == 0))
+            if step % 2 == 0:
+                assert made.weight.grad is not None
+                made.weight.grad[0, 0] = float("nan")
+        before = {name: tensor.clone() for name, tensor in other.state_dict().items()}
+        rules[0].step()
+        with torch.no_grad():
+            for group in rules[1].param_groups:
+                rules[1]._move_together(group["params"], group)
+        assert all(torch.equal(before[name], x) == (step % 2 == 0) for name, x in other.state_dict().items())
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+        for name, kept in rules[0].state[a].items():
+            torch.testing.assert_close(kept, rules[1].state[b][name], rtol=1e-6, atol=1e-7)
+
+
+def _groups(made: nn.Linear) -> list[dict[str, Any]]:
+    return [{"params": [made.weight], "weight_decay": 0.1}, {"params": [made.bias], "adapt": False}]
