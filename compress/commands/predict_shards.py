@@ -23,11 +23,10 @@ from compress.predict.rows.plan import Plan, hash_file, plan_shards
 from compress.predict.rows.reading import list_files
 from compress.predict.rows.shards import ANSWERS, REJECTED, ShardFolder
 from compress.run.folder import is_unbegun, resumable
-from compress.run.jobs import RowWork, answer_shards, require_executor
+from compress.run.jobs import RowWork, make_shards, require_executor
 from compress.run.jobs.row_work import PLAN, PLAN_LIMIT
-from compress.storage import atomic, claims, lock, safe
+from compress.storage import atomic, lock, safe
 from compress.storage.signals import StopFlag
-from compress.storage.trees import remove_tree
 
 FORMAT, VERSION = "compress-rows", 1
 MANIFEST = "manifest.json"
@@ -66,8 +65,8 @@ def predict_shards(request: ModelRequest, place: Place, shards: ShardOptions, op
         atomic.write_json(base / PLAN, {"format": FORMAT, "version": VERSION, "asked": asked, "plan": plan.as_json()})
         console.note(f"{format_count(plan.rows)} in {format_count(len(plan.shards), 'shard')}")
         work = RowWork(base, options, request, plan, shards.bad_rows is not None, answerer)
-        answer_shards(work, console, stop)
-        remove_tree(base / claims.FOLDER, base)
+        work.remove_damaged(console)
+        make_shards(work, console, stop)
         manifest = _make_manifest(base, asked, plan)
         _require_wanted_rejects(manifest, shards)
         atomic.write_json(base / MANIFEST, manifest)

@@ -147,6 +147,10 @@ class StageSpec(Frozen):
         """Whether it takes optimizer steps."""
         return "training" in type(self).model_fields
 
+    def shares_work(self) -> bool:
+        """Whether it computes something before its first step that several workers can share."""
+        return False
+
     def depends_on_machine(self) -> bool:
         """Whether its result depends on how fast this machine is."""
         return any(getattr(self, key) for key in self.timed_by)

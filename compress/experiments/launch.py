@@ -12,6 +12,7 @@ from compress.experiments.seeds import run_seeds
 from compress.experiments.sweep import run_sweep
 from compress.recipe import LoadedRecipe
 from compress.run import RunReport, run_recipe
+from compress.run.jobs import require_executor, share_parts
 
 
 def launch(
@@ -29,8 +30,14 @@ def launch(
         require_no_push(options, "--seeds makes several models")
         run_seeds(loaded, options, console, seeds, verb=verb, inputs=inputs)
     else:
-        require_no_workers(options, "this command makes one run", "add --seeds N or --sweep KEY=V1,V2, or remove it")
-        return run_recipe(loaded.recipe, options, console, verb=verb, inputs=inputs)
+        share = None
+        if options.workers is not None or options.on is not None:
+            if not any(stage.shares_work() for stage in loaded.recipe.stages):
+                do = "add --seeds N or --sweep KEY=V1,V2, or --teacher-cache FOLDER, or remove it"
+                require_no_workers(options, "this command makes one run", do)
+            require_executor(options)
+            share = share_parts
+        return run_recipe(loaded.recipe, options, console, verb=verb, inputs=inputs, share=share)
     return None
 
 

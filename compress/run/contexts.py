@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,14 +21,15 @@ from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.teachers import Teachers
 from compress.stages.shared.model_shape import ModelShape, read_shape
-from compress.stages.shared.stage import PreparedStage, Stage, StageContext, StageServices
+from compress.stages.shared.stage import PreparedStage, SharedParts, Stage, StageContext, StageServices
 from compress.storage.signals import StopFlag
 from compress.training.precision import resolve as resolve_precision
 
 
 class Contexts:
     """Makes the contexts of a run's stages. inputs: folders given by flags.  threads: as of `TrainingContext`.  stop:
-    whether a signal asked to stop."""
+    whether a signal asked to stop.  share: has the parts made that a stage can share among workers; None: the stage
+    makes them."""
 
     def __init__(
         self,
@@ -38,9 +40,11 @@ class Contexts:
         console: Console,
         stop: StopFlag,
         threads: int | Literal["auto"] | None = None,
+        share: Callable[[StageSpec, StageContext, SharedParts], None] | None = None,
     ) -> None:
         self.selection, self.sources, self.inputs = selection, sources, inputs
         self.device, self.console, self.stop, self.threads = device, console, stop, threads
+        self.share = share
 
     def get_start(self) -> ChainState:
         """What the first stage starts from: the recipe's model, the tokenizer of a flag."""
@@ -51,7 +55,7 @@ class Contexts:
         recipe, sources = self.selection.recipe, self.sources
         precision = getattr(spec, "training").precision if spec.trains() else "auto"  # noqa: B009 - not of all stages
         first_step = f"the first step of {folder.name}"
-        return StageContext(
+        context = StageContext(
             recipe=recipe,
             folder=folder,
             seed=recipe.seed,
@@ -69,6 +73,9 @@ class Contexts:
             show=self.console.table,
             workshop=StageServices(self.console.progress, lambda: self.stop_if_requested(first_step)),
         )
+        if self.share is None:
+            return context
+        return replace(context, workshop=replace(context.workshop, share=partial(self.share, spec, context)))
 
     def stage(self, spec: StageSpec, context: StageContext) -> Stage:
         """The stage itself."""

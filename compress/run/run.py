@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import platform
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from compress.console import Console
-from compress.contracts import RunOptions
+from compress.contracts import RunOptions, StageSpec
 from compress.data.reading.pool import TextVectors
 from compress.data.tables.label_order import show_names
 from compress.errors import Stopped, UserError
@@ -49,12 +49,15 @@ from compress.run.sources import Sources
 from compress.run.stages import Stages
 from compress.run.teachers import Teachers, find_teachers, join_teachers, teacher_recipe, teacher_rows
 from compress.stages.shared.model_shape import ModelShape, read_shape
-from compress.stages.shared.stage import StageContext
+from compress.stages.shared.stage import SharedParts, StageContext
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag
 from compress.tracking import Parent, TrackedRun
 from evaluation.cost.device import describe
+
+Share = Callable[[RunOptions, Console, StopFlag, StageSpec, StageContext, SharedParts], None]
+"""Has the parts made that are missing, by the workers that the options name, until the flag is up."""
 
 
 def run_recipe(
@@ -64,13 +67,16 @@ def run_recipe(
     *,
     verb: str | None = None,
     inputs: Mapping[str, Path] | None = None,
+    share: Share | None = None,
 ) -> RunReport | None:
     """Run the stages of a recipe; verb: only those of that kind. None after a dry run.
 
-    inputs: folders given by flags: `tokenizer`, `general_teacher`. Raises UserError for anything wrong with the
-    request, Stopped when a signal asked to stop (all is saved, and its message has the command that resumes).
+    inputs: folders given by flags: `tokenizer`, `general_teacher`.  share: as of `Run`. Raises UserError for anything
+    wrong with the request, Stopped when a signal asked to stop (all is saved, and its message has the command that
+    resumes).
     """
-    run = Run(recipe, options, console, verb, {key: input_folder(key, p) for key, p in (inputs or {}).items()})
+    given = {key: input_folder(key, p) for key, p in (inputs or {}).items()}
+    run = Run(recipe, options, console, verb, given, share=share)
     repository = HubRepository.requested(options)
     report = run.go()
     if report is not None:
@@ -85,7 +91,8 @@ class Run:
 
     Constructor: inputs: folders given by flags.  stop: a flag that the caller watches; None: one of its own.  parent,
     tags: of the tracked run.  measures: whether the models are scored and timed at the end; False where the caller
-    evaluates them itself.  sources: those of a run of the same recipe that were opened already.
+    evaluates them itself.  sources: those of a run of the same recipe that were opened already.  share: has the work
+    done that a stage can share among workers; None: the stage does it.
     """
 
     def __init__(
@@ -101,6 +108,7 @@ class Run:
         tags: Mapping[str, str] | None = None,
         measures: bool = True,
         sources: Sources | None = None,
+        share: Share | None = None,
     ) -> None:
         self.recipe, self.options, self.console, self.verb, self.inputs = recipe, options, console, verb, inputs
         self.measures = measures
@@ -108,8 +116,9 @@ class Run:
         self.selection = Selection.of(recipe, verb, options.chain)
         self.sources = sources or Sources(self.selection, console.note, self._make_vectors)
         self.contexts = Contexts(
-            self.selection, self.sources, inputs, options.device, console, self.stop, options.threads
-        )
+            self.selection, self.sources, inputs, options.device, console, self.stop, options.threads,
+            None if share is None else partial(share, options, console, self.stop),
+        )  # fmt: skip
         self.journal = Journal(recipe, options, console, self.sources, parent=parent, tags=tags)
 
     def go(self) -> RunReport | None:

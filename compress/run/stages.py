@@ -21,6 +21,7 @@ from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import prompt_files, sentence_files
 from compress.modelfolder.sentence_pooling import MODULES
 from compress.run import cache, chain
+from compress.run.announced import announce_stage
 from compress.run.contexts import Contexts
 from compress.run.journal import Journal
 from compress.run.results import LEARNING_RATE, STEPS, ChainState, discard_checkpoints, read_done, work_folder
@@ -259,7 +260,7 @@ class Stages:
         team = distributed.current()
         if team is not None:
             log.params({"processes": team.place.world})
-            team.broadcast_order(self._order(spec, context))
+            team.broadcast_order(announce_stage(self.selection.recipe, spec, context))
         label = context.folder.name
         with self.console.progress(label, prepared.total_steps()) as progress:
             told = build_training_context(
@@ -291,14 +292,6 @@ class Stages:
             rows.append([result.steps, UNFINISHED, text, TRAIN_LONGER])
         if rows or prepared.diagnosis is not None:
             log.table(context.folder / FINDINGS, FINDING_COLUMNS, rows)
-
-    def _order(self, spec: StageSpec, context: StageContext) -> dict[str, Any]:
-        """What the other processes of a team must know to prepare the same stage."""
-        own = ("recipe", "workshop")  # and whatever is called: each process has its own
-        told = {f.name: getattr(context, f.name) for f in dataclasses.fields(context) if f.name not in own}
-        fields = {name: value for name, value in told.items() if not callable(value)}
-        recipe = self.selection.recipe.model_dump(mode="json")
-        return {"recipe": recipe, "spec": spec.model_dump(mode="json"), "context": fields}
 
 
 def _chosen(spec: StageSpec, prepared: PreparedStage) -> dict[str, float]:

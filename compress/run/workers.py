@@ -11,16 +11,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from compress import registry
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, Stopped, UserError
-from compress.predict.text_vectors import make_text_vectors
-from compress.recipe import load_recipe
-from compress.run.selection import Selection
-from compress.run.sources import Sources
+from compress.run.announced import prepare_announced
 from compress.run.train import build_training_context, build_training_identity, train_prepared
-from compress.stages.shared.stage import StageContext
 from compress.storage.signals import StopFlag
 from compress.training.context import NullLog
 from compress.training.distributed import PeerError, Team
@@ -61,16 +56,9 @@ def follow(team: Team, options: RunOptions) -> NoReturn:
 
 def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: StopFlag) -> None:
     try:
-        recipe = load_recipe(order["recipe"])
-        spec = registry.stage_spec(order["spec"]["kind"]).model_validate(order["spec"])
         console = Console(quiet=True, json=True)
-        folder, device = order["context"]["teacher"] or order["context"]["model"], order["context"]["device"]
-        vectors = None if folder is None else lambda: make_text_vectors(folder, device)
-        sources = Sources(Selection.of(recipe, None, options.chain), console.note, vectors)
-        context = StageContext(
-            recipe=recipe, table=lambda: sources.table, corpus=lambda: sources.corpus, **order["context"]
-        )
-        prepared = registry.stage_class(spec.kind)(spec, context).prepare()
+        stage = prepare_announced(order, options.chain, console)
+        prepared, context = stage.prepared, stage.context
         with console.progress("", None) as progress:
             told = build_training_context(
                 prepared,
@@ -78,7 +66,7 @@ def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: Stop
                 log=NullLog(),
                 progress=progress,
                 stop=stop,
-                identity=build_training_identity(spec, context, prepared),
+                identity=build_training_identity(stage.spec, context, prepared),
                 team=team,
             )
     except BaseException as error:

@@ -20,6 +20,7 @@ from compress.stages.distill.cache.fields import Settings, fields_of
 from compress.stages.distill.cache.source import _words
 from compress.stages.distill.cache.store import Identity, TeacherCache, Work
 from compress.stages.distill.cache.teacher import CachedTeacher
+from compress.stages.shared.stage import StageServices
 
 VOCABULARY, ROWS = 50, 40
 
@@ -85,6 +86,7 @@ class Filler:
     said: list[str] = field(default_factory=list)
     asked: list[list[int]] = field(default_factory=list)
     stop: Callable[[], None] = lambda: None
+    claims: Path | None = None
 
     def live(self) -> Teacher:
         prepared = prepare(self.model, self.precision)
@@ -121,5 +123,6 @@ def filled(
 ) -> tuple[TeacherCache, CachedTeacher, dict[str, float]]:
     cache, teacher = opened(path, model, needs, rows, **how)
     filler = filler or Filler(model, how.get("precision", "fp32"))
-    figures = cache.fill(Work(filler.live, teacher, "cpu", filler.said.append, filler.progress, filler.stop))
+    services = StageServices(filler.progress, filler.stop, claims=filler.claims)
+    figures = cache.fill(Work(filler.live, teacher, "cpu", filler.said.append, services))
     return cache, teacher, figures

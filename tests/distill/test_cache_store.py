@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import threading
@@ -16,6 +17,7 @@ from cache_toy import ROWS, Filler, ToyRows, filled, identity, opened, teacher_m
 from compress.contracts import Needs
 from compress.errors import ExitCode, Stopped, UserError
 from compress.stages.distill.cache import shards, store
+from compress.storage import claims
 from compress.storage.lock import file_lock
 
 LOGITS = Needs(logits=True)
@@ -86,6 +88,57 @@ def test_filling_that_is_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> No
 
 def _stop() -> None:
     raise Stopped("stopped by SIGINT")
+
+
+def test_workers_share_the_shards_and_leave_the_bytes_of_one_process(tmp_path: Path) -> None:
+    rows, model, path = ToyRows(), teacher_model(), tmp_path / "shared"
+    filled(tmp_path / "alone", model, LOGITS | STATES, rows)
+    path.mkdir()
+    (path / store.NOTE).write_bytes((tmp_path / "alone" / store.NOTE).read_bytes())
+    workers = [Filler(model, claims=tmp_path) for _ in range(3)]
+
+    def die() -> None:
+        if len(workers[0].asked) == 2:
+            raise Stopped("stopped by SIGTERM")
+
+    workers[0].stop = die
+    claims.clear(tmp_path)
+    with pytest.raises(Stopped):
+        filled(path, model, LOGITS | STATES, rows, workers[0])
+    assert filled(path, model, LOGITS | STATES, rows, workers[1])[2] == {}
+    assert not (path / "fidelity").exists(), "whoever started the workers compares"
+    missing = opened(path, model, LOGITS | STATES, rows)[0].missing
+    assert len(missing) == 1, "the shard of the worker that died"
+    claims.clear(tmp_path)
+    filled(path, model, LOGITS | STATES, rows, workers[2])
+    asked = [row for worker in workers[1:] for batch in worker.asked for row in batch]
+    assert len(asked) == len(set(asked)), "no row is asked twice"
+    filled(path, model, LOGITS | STATES, rows)
+    assert contents(path) == contents(tmp_path / "alone")
+
+
+def test_a_shard_that_two_workers_write_is_that_of_the_first(tmp_path: Path) -> None:
+    cache, _, _ = filled(tmp_path / "c", teacher_model(), LOGITS, ToyRows())
+    before = contents(tmp_path / "c")
+    (held,) = cache.fields.values()
+    arrays, counts = held.read(held.division.rows_of(0))
+    held.write(0, arrays, counts)
+    assert contents(tmp_path / "c") == before
+    (held.path(0) / "values.bin").write_bytes(b"damaged")
+    with pytest.raises(UserError, match="exists"):
+        held.write(0, arrays, counts)
+
+
+def test_the_index_counts_rows_and_names_digests(tmp_path: Path) -> None:
+    cache, _, _ = filled(tmp_path / "c", teacher_model(), LOGITS, ToyRows())
+    (held,) = cache.fields.values()
+    index = json.loads((held.folder / shards.INDEX).read_text())
+    assert index["rows"] == ROWS == sum(one["rows"] for one in index["shards"])
+    for number, one in enumerate(index["shards"]):
+        assert one["first"] == held.division.rows_of(number)[0]
+        for name, file in one["files"].items():
+            data = (held.path(number) / name).read_bytes()
+            assert (file["bytes"], file["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
 
 
 def test_a_student_that_asks_for_more_adds_it(tmp_path: Path) -> None:

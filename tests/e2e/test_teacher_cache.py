@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import itertools
+import json
 import os
 import re
 import signal
 import stat
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli, Server, sha
+from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli, Server, opinions, sha, write_rows
 
-from compress.errors import ExitCode
-from compress.storage import atomic, journal
+from compress.console import Console
+from compress.errors import ExitCode, UserError
+from compress.run.jobs import shards
+from compress.run.jobs.child import explain_end, run_packed
+from compress.run.jobs.processes import Ended
+from compress.run.jobs.work import Work
+from compress.storage import atomic, claims, journal
+from compress.storage.signals import StopFlag
 from compress.tracking import Store
 
 pytestmark = pytest.mark.thorough
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 
 CACHED = (*DISTILL, "--teacher-cache", "answers")
 LAYERS = ("--set", "stages.0.objectives=[{kind: soft_targets}, {kind: hidden_mse}, {kind: minilm}]")
@@ -215,3 +232,135 @@ def test_a_cache_that_may_only_be_read_is_read(taught: Path, compress: Cli) -> N
             path.chmod(path.stat().st_mode | stat.S_IWUSR)
     assert atomic.verify_folder(taught / "runs/y/student") == []
     assert os.listdir(taught / "answers/task")
+
+
+# --- several processes ----------------------------------------------------------------------------------------------
+
+SHARED = (*CACHED, "--unlabelled", "more.jsonl", "--threads", "1", "--set", "stages.0.cache.bits=32")
+LOG = "stages/0-distill/workers/worker-1/job.log"
+
+
+@pytest.fixture
+def several(taught: Path) -> Path:
+    """A working folder with text for several shards."""
+    texts = [row["text"] for rows in opinions().values() for row in rows]
+    rows = [{"text": f"{one} {other}"} for one, other in itertools.product(texts[:36], texts[36:72])]
+    write_rows(taught / "more.jsonl", rows)
+    return taught
+
+
+def read_cache(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): sha(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    """The command in a process of its own. Each process waits after its first shard: there it is killed."""
+    command = [sys.executable, "-m", "compress", *words]
+    environ = {**os.environ, "COMPRESS_FAULT": "folder.after_rename:1:sleep=4"}
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environ)
+
+
+def wait_for_shards(folder: Path, process: subprocess.Popen[str]) -> None:
+    while process.poll() is None and not list((folder / "answers").rglob("shard-0*")):
+        time.sleep(0.02)
+
+
+def kill_worker(log: Path) -> None:
+    for one in Path("/proc").glob("[0-9]*/fd/1"):
+        with contextlib.suppress(OSError):
+            if os.readlink(one) == str(log):
+                os.kill(int(one.parts[2]), signal.SIGKILL)
+
+
+@dataclass
+class WorkersOneAfterTheOther:
+    """Does what worker processes do, in this process. kills: the first one is killed while it makes a shard."""
+
+    kills: bool = True
+    places: int = 2
+    elsewhere: bool = True
+    begun: list[dict[str, Any]] = field(default_factory=list)
+
+    def run(self, todo: deque[Any], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
+        while todo:
+            job = todo.popleft()
+            self.begun.append(json.loads(json.dumps(shared.pack(job))))
+            if len(self.begun) == 1 and self.kills:
+                claims.take(shared.base, "1")
+                yield Ended(job, UserError("killed", code=ExitCode.RESOURCES))
+                continue
+            code = run_packed(self.begun[-1])
+            yield Ended(job, explain_end(code, job.folder, job.log, shared.less_memory))
+
+
+@pytest.mark.parametrize("top_k", [None, 5])
+def test_workers_leave_the_bytes_of_one_process(
+    top_k: int | None, several: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*SHARED, *LAYERS]
+    if top_k is not None:
+        (several / "corpus.yaml").write_text(CORPUS, encoding="utf-8")
+        texts = [json.loads(line)["text"] for line in (several / "more.jsonl").read_text().splitlines()]
+        (several / "corpus.txt").write_text("\n\n".join(texts))
+        words = ["distill", "--recipe", "./corpus.yaml", "--teacher", TEACHER, "--general-teacher", PRETRAINED]
+        words += ["--teacher-cache", "answers", "--set", f"stages.0.cache.top_k={top_k}", "--threads", "1"]
+    alone = compress(*words, "--output", "runs/alone")
+    assert alone.code == 0, alone.err
+    whole = read_cache(several / "answers")
+    (several / "answers").rename(several / "undisturbed")
+    workers = WorkersOneAfterTheOther()
+    monkeypatch.setattr(shards, "choose_executor", lambda *_, **__: workers)
+    done = compress(*words, "--workers", "2", "--output", "runs/shared")
+    assert done.code == 0, done.err
+    assert "worker-1 failed: killed" in done.err
+    assert "1 shard left over: starting other workers" in done.err
+    assert len(workers.begun) == 3
+    assert read_cache(several / "answers") == whole
+    model = "student/model.safetensors"
+    assert sha(several / "runs/shared" / model) == sha(several / "runs/alone" / model)
+    assert not list((several / "runs/shared").rglob(claims.FOLDER))
+
+
+def test_an_error_of_a_worker_ends_the_others(several: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data is another one when the workers read it."""
+
+    def change(*_: Any, **__: Any) -> WorkersOneAfterTheOther:
+        write_rows(several / "more.jsonl", [{"text": f"it was film {number}"} for number in range(40)])
+        return WorkersOneAfterTheOther(kills=False)
+
+    monkeypatch.setattr(shards, "choose_executor", change)
+    done = compress(*SHARED, "--workers", "2", "--output", "runs/x")
+    assert done.code == ExitCode.INPUT
+    assert "the teacher cache was built for other data" in done.line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [("--workers", "2"), pytest.param(("--on", "ray"), marks=needs_ray)])
+def test_workers_write_what_one_process_writes_though_command_and_worker_are_killed(
+    where: tuple[str, str], several: Path, compress: Cli
+) -> None:
+    alone = compress(*SHARED, "--output", "runs/alone")
+    assert alone.code == 0, alone.err
+    whole = read_cache(several / "answers")
+    assert len(list((several / "answers").rglob("shard-0*"))) > 4
+    (several / "answers").rename(several / "undisturbed")
+    words = (*SHARED, *where, "--output", "runs/shared")
+    process = start(*words)
+    wait_for_shards(several, process)
+    process.kill()
+    process.communicate()
+    inodes = {path: path.stat().st_ino for path in (several / "answers").rglob("shard-0*")}
+    process = start(*words, "--resume")
+    log = several / "runs/shared" / LOG
+    before = log.read_bytes()  # what a worker of the killed command may add to it is only that it stops
+    while process.poll() is None and b"teacher cache 0" not in log.read_bytes()[len(before) :]:
+        time.sleep(0.02)
+    kill_worker(log)
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "shards are missing and will be computed" in err
+    assert "worker-1 failed: killed (SIGKILL), as the system does when memory runs out; use fewer --workers" in err
+    assert read_cache(several / "answers") == whole
+    assert {path: path.stat().st_ino for path in inodes} == inodes, "what was there is not made again"
+    student = "student/model.safetensors"
+    assert sha(several / "runs/shared" / student) == sha(several / "runs/alone" / student)

@@ -22,8 +22,6 @@ from compress.storage import atomic, claims, safe
 from compress.storage.lines import new_lines
 
 SHARDS, ANSWERS, REJECTED, RECORD = "shards", "answers.jsonl", "rejected.jsonl", "shard.json"
-FAILED = "failed"
-"""The claim of a worker that met an error which ends the work of all."""
 
 
 @dataclass(frozen=True)
@@ -109,15 +107,17 @@ class ShardWorker:
         early when another worker has met an error that ends the work of all."""
         reader = ShardReader(self.plan, self.answerer.columns)
         done = 0
+        missing = {
+            shard.name: folder
+            for shard in self.plan.shards
+            if not (folder := ShardFolder.of(self.base, shard)).path.exists()
+        }
         try:
-            for shard in self.plan.shards:
-                if claims.is_taken(self.base, FAILED):
-                    return
-                folder = ShardFolder.of(self.base, shard)
-                if folder.path.exists() or not claims.take(self.base, shard.name):
-                    continue
-                self._make(folder, reader, done)
-                done += shard.rows
+            for name in claims.share_out(self.base, missing):
+                folder = missing[name]
+                if not folder.path.exists():
+                    self._make(folder, reader, done)
+                    done += folder.shard.rows
         except _OtherFailedError:
             return
 
@@ -141,7 +141,7 @@ class ShardWorker:
         with new_lines(folder / ANSWERS) as answers:
             for rows in divide(reader.read(shard), first=shard.first, reject=reject):
                 self.check()
-                if claims.is_taken(self.base, FAILED):
+                if claims.is_taken(self.base, claims.FAILED):
                     raise _OtherFailedError
                 before = done + answered
                 for line in self.answerer.lines(rows, lambda n, b=before: self.told(b + n), as_json=True):

@@ -1,13 +1,23 @@
 """Independent jobs, and who does them: this process, local worker processes, or a Ray cluster.
 
-A command makes a list of runs and gets their outcomes (`run_jobs`), or has the shards of files answered
-(`answer_shards`); it never knows where.
+A command makes a list of runs and gets their outcomes (`run_jobs`), or has shards made (`make_shards`): answers to the
+rows of files, or what a stage computes before its first step. It never knows where.
 """
 
 from compress.run.jobs.job import Job, JobSet
 from compress.run.jobs.outcome import Outcome
 from compress.run.jobs.row_work import RowWork
 from compress.run.jobs.runner import check_jobs, require_executor, run_jobs
-from compress.run.jobs.shards import answer_shards
+from compress.run.jobs.shards import make_shards, share_parts
 
-__all__ = ["Job", "JobSet", "Outcome", "RowWork", "answer_shards", "check_jobs", "require_executor", "run_jobs"]
+__all__ = [
+    "Job",
+    "JobSet",
+    "Outcome",
+    "RowWork",
+    "check_jobs",
+    "make_shards",
+    "require_executor",
+    "run_jobs",
+    "share_parts",
+]

@@ -134,6 +134,10 @@ def _unpack(packed: Mapping[str, Any]) -> tuple[AnyJob, Work]:
         from compress.run.jobs.row_work import unpack_rows
 
         return unpack_rows(packed)
+    if packed["kind"] == "stage":
+        from compress.run.jobs.stage_work import unpack_stage
+
+        return unpack_stage(packed)
     from compress.run.jobs.job import unpack
 
     return unpack(packed)

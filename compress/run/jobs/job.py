@@ -98,13 +98,17 @@ class JobSet:
 
     def list_paths(self, jobs: Iterable[Job]) -> list[str]:
         """The local files and folders that the runs read, as far as their recipes and flags name them."""
-        named = {str(path) for path in self.inputs.values()}
-        for recipe in (job.recipe for job in jobs):
-            data, corpus = recipe.data, recipe.corpus
-            named |= {str(name) for name in (recipe.model, *(row.model for row in recipe.taught_by)) if name}
-            named |= {corpus.source} if corpus is not None else set()
-            named |= {name for name in (data.source, data.unlabelled, data.pool) if name} if data is not None else set()
-        return sorted(name for name in named if Path(name).exists())
+        named = {str(path) for path in self.inputs.values() if path.exists()}
+        return sorted(named.union(*(list_recipe_paths(job.recipe) for job in jobs)))
+
+
+def list_recipe_paths(recipe: Recipe) -> list[str]:
+    """The local files and folders that a recipe names."""
+    data, corpus = recipe.data, recipe.corpus
+    named = {str(name) for name in (recipe.model, *(row.model for row in recipe.taught_by)) if name}
+    named |= {corpus.source} if corpus is not None else set()
+    named |= {name for name in (data.source, data.unlabelled, data.pool) if name} if data is not None else set()
+    return sorted(name for name in named if Path(name).exists())
 
 
 # --- to another process ---------------------------------------------------------------------------------------------

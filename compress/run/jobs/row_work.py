@@ -4,39 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from compress.console import Console
 from compress.contracts import RunOptions
-from compress.errors import Stopped, UserError
+from compress.errors import Stopped
 from compress.predict.rows.answers import Answerer, ModelRequest
 from compress.predict.rows.plan import Plan, Shard
-from compress.predict.rows.shards import FAILED, ShardFolder, ShardWorker
-from compress.run.folder import JOB_LOG
-from compress.run.jobs.work import concerns_one
-from compress.storage import claims, safe
+from compress.predict.rows.shards import SHARDS, ShardFolder, ShardWorker
+from compress.run.jobs.work import WorkerJob, ending_all
+from compress.storage import atomic, safe
 from compress.storage.signals import StopFlag
+from compress.storage.trees import remove_tree
 
 PLAN = "plan.json"
 PLAN_LIMIT = 256 << 20
 """Bytes: a shard takes about 200."""
-
-
-@dataclass(frozen=True)
-class RowJob:
-    """A worker. folder: of its log."""
-
-    name: str
-    title: str
-    folder: Path
-
-    @property
-    def log(self) -> Path:
-        """What it prints, where it is another process."""
-        return self.folder / JOB_LOG
 
 
 @dataclass(frozen=True)
@@ -58,7 +43,24 @@ class RowWork:
         """Shards that are not there."""
         return [shard for shard in self.plan.shards if not ShardFolder.of(self.base, shard).path.exists()]
 
-    def run(self, job: RowJob, console: Console) -> None:
+    def describe(self, missing: int) -> str:
+        """As of `ShardWork`."""
+        return f"answering {missing} of {len(self.plan.shards)} shards"
+
+    def remove_damaged(self, console: Console) -> None:
+        """Remove shards whose files are not what their records say, so that they are made again."""
+        atomic.make_folder(self.base / SHARDS)
+        atomic.clean(self.base / SHARDS)
+        with console.slow_progress("check the shards", len(self.plan.shards), "shards") as progress:
+            for number, shard in enumerate(self.plan.shards, 1):
+                folder = ShardFolder.of(self.base, shard)
+                faults = folder.list_faults() if folder.path.exists() else []
+                if faults:
+                    console.warn(f"shard {shard.name} is made again: {faults[0]}")
+                    remove_tree(folder.path, self.base)
+                progress.update(number)
+
+    def run(self, job: WorkerJob, console: Console) -> None:
         """Answer shards until none is left that nobody has taken. Raises as `ShardWorker`, and Stopped after a
         signal."""
         answerer = self.answerer or self.request.open(console)
@@ -69,34 +71,27 @@ class RowWork:
                 if stop.requested:
                     raise Stopped(f"stopped by {stop.requested}")
 
-            worker = ShardWorker(self.base, self.plan, answerer, self.keep_bad, progress.update, check)
-            try:
-                worker.run()
-            except UserError as error:
-                if not concerns_one(error):
-                    with suppress(UserError):
-                        claims.take(self.base, FAILED)
-                raise
+            with ending_all(self.base):
+                ShardWorker(self.base, self.plan, answerer, self.keep_bad, progress.update, check).run()
 
-    def pack(self, job: RowJob) -> dict[str, Any]:
+    def pack(self, job: WorkerJob) -> dict[str, Any]:
         """The plan is not packed: it lies in the folder."""
         return {
             "kind": "rows",
-            "job": {"name": job.name, "title": job.title, "folder": str(job.folder)},
+            "job": job.pack(),
             "options": {"threads": self.options.threads},
             "request": self.request.pack(), "base": str(self.base), "keep_bad": self.keep_bad,
             "argv": sys.argv,
         }  # fmt: skip
 
-    def list_paths(self, jobs: Iterable[RowJob]) -> list[str]:
+    def list_paths(self, jobs: Iterable[WorkerJob]) -> list[str]:
         """The model and the files."""
         return [str(self.request.folder), *(file.path for file in self.plan.files if isinstance(file.place, Path))]
 
 
-def unpack_rows(packed: Mapping[str, Any]) -> tuple[RowJob, RowWork]:
+def unpack_rows(packed: Mapping[str, Any]) -> tuple[WorkerJob, RowWork]:
     """What `RowWork.pack` packed, with the plan of its folder."""
-    base, said = Path(packed["base"]), packed["job"]
-    job = RowJob(said["name"], said["title"], Path(said["folder"]))
+    base, job = Path(packed["base"]), WorkerJob.unpack(packed["job"])
     plan = Plan.from_json(safe.read_json(base / PLAN, PLAN_LIMIT)["plan"])
     options = RunOptions(**packed["options"])
     return job, RowWork(base, options, ModelRequest.unpack(packed["request"]), plan, packed["keep_bad"])

@@ -1,33 +1,34 @@
-"""Shards of rows, handed to an executor until all of them are there."""
+"""Shards, handed to an executor until all of them are there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from compress.console import Console
+from compress.contracts import RunOptions, StageSpec
 from compress.data.tables.table import format_count
 from compress.errors import Stopped
-from compress.predict.rows.plan import Shard
-from compress.predict.rows.shards import SHARDS, ShardFolder
+from compress.run.announced import announce_stage
 from compress.run.folder import FAILURE
-from compress.run.jobs.row_work import RowJob, RowWork
+from compress.run.jobs.job import list_recipe_paths
 from compress.run.jobs.runner import choose_executor, do_jobs, join_errors
-from compress.run.jobs.work import concerns_one
-from compress.storage import atomic, claims
+from compress.run.jobs.stage_work import StageWork
+from compress.run.jobs.work import ShardWork, WorkerJob, concerns_one
+from compress.stages.shared.stage import SharedParts, StageContext
+from compress.storage import claims
 from compress.storage.disk import remove_file
 from compress.storage.signals import StopFlag
-from compress.storage.trees import remove_tree
 
 WORKERS = "workers"
 
 
-def answer_shards(work: RowWork, console: Console, stop: StopFlag) -> None:
-    """Make all shards of a plan that are missing or damaged.
+def make_shards(work: ShardWork, console: Console, stop: StopFlag) -> None:
+    """Make all shards that are missing.
 
     A worker that is killed leaves its shard to others, which are started as long as any of them makes progress. Raises
     UserError for an error that all of them would meet, and where none gets on; Stopped after a signal.
     """
-    missing = _remove_damaged(work, console)
+    missing = work.list_missing()
     while missing:
         claims.clear(work.base)
         executor = choose_executor(work.options, len(missing), console, timed=False)
@@ -43,30 +44,25 @@ def answer_shards(work: RowWork, console: Console, stop: StopFlag) -> None:
             raise join_errors(made.failed, len(jobs), work)
         if missing:
             console.note(f"{format_count(len(missing), 'shard')} left over: starting other workers")
+    claims.remove(work.base)
 
 
-def _remove_damaged(work: RowWork, console: Console) -> list[Shard]:
-    """Shards to make. Those whose files are not what their records say are removed."""
-    missing = []
-    atomic.make_folder(work.base / SHARDS)
-    atomic.clean(work.base / SHARDS)
-    with console.slow_progress("check the shards", len(work.plan.shards), "shards") as progress:
-        for number, shard in enumerate(work.plan.shards, 1):
-            folder = ShardFolder.of(work.base, shard)
-            faults = folder.list_faults()
-            if faults and folder.path.exists():
-                console.warn(f"shard {shard.name} is made again: {faults[0]}")
-                remove_tree(folder.path, work.base)
-            if faults:
-                missing.append(shard)
-            progress.update(number)
-    return missing
-
-
-def _list_workers(work: RowWork, workers: int, missing: int) -> Sequence[RowJob]:
+def _list_workers(work: ShardWork, workers: int, missing: int) -> Sequence[WorkerJob]:
     """So many workers, without the errors of earlier ones."""
-    title = f"answering {missing} of {len(work.plan.shards)} shards"
-    jobs = [RowJob(f"worker-{n}", title, work.base / WORKERS / f"worker-{n}") for n in range(1, workers + 1)]
+    title = work.describe(missing)
+    jobs = [WorkerJob(f"worker-{n}", title, work.base / WORKERS / f"worker-{n}") for n in range(1, workers + 1)]
     for job in jobs:
         remove_file(job.folder / FAILURE)
     return jobs
+
+
+def share_parts(
+    options: RunOptions, console: Console, stop: StopFlag, spec: StageSpec, context: StageContext, parts: SharedParts
+) -> None:
+    """Have all parts made that are missing, by the workers that the flags name. Raises as `make_shards`."""
+    told = announce_stage(context.recipe, spec, context)
+    folders = (context.model, context.teacher, context.general_teacher, parts.place)
+    members = () if context.ensemble is None else context.ensemble.members
+    models = {str(path) for path in (*folders, *(m.folder for m in members)) if path is not None}
+    read = sorted(models | set(list_recipe_paths(context.recipe)))
+    make_shards(StageWork(context.folder, options, told, parts, tuple(read)), console, stop)

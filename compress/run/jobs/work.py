@@ -1,14 +1,19 @@
-"""What an executor needs of jobs, whatever they do: runs of recipes (`job`), or rows of files (`row_work`)."""
+"""What an executor needs of jobs, whatever they do: runs of recipes (`job`), rows of files (`row_work`), or the long
+work of a stage (`stage_work`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
+from compress.run.folder import JOB_LOG
+from compress.storage import claims
 
 _OF_ONE_JOB = (ExitCode.DATA, ExitCode.RESOURCES, ExitCode.BUG)
 
@@ -60,6 +65,53 @@ class Work(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class WorkerJob:
+    """A worker that makes shards until none is left. folder: of its log."""
+
+    name: str
+    title: str
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """What it prints, where it is another process."""
+        return self.folder / JOB_LOG
+
+    def pack(self) -> dict[str, str]:
+        """As plain data."""
+        return {"name": self.name, "title": self.title, "folder": str(self.folder)}
+
+    @classmethod
+    def unpack(cls, packed: dict[str, str]) -> WorkerJob:
+        """What `pack` packed."""
+        return cls(packed["name"], packed["title"], Path(packed["folder"]))
+
+
+class ShardWork(Work, Protocol):
+    """Work in shards, which workers share: each takes the next one that nobody has, until none is left."""
+
+    def list_missing(self) -> Sequence[object]:
+        """Shards that are not there."""
+        ...
+
+    def describe(self, missing: int) -> str:
+        """What a worker does where so many shards are missing, for people."""
+        ...
+
+
 def concerns_one(error: UserError) -> bool:
     """Whether other jobs need not meet the error of one: its numbers, memory, or a bug."""
     return error.code in _OF_ONE_JOB
+
+
+@contextmanager
+def ending_all(base: Path) -> Iterator[None]:
+    """Inside a worker: an error that the others would meet too ends their work."""
+    try:
+        yield
+    except UserError as error:
+        if not concerns_one(error):
+            with suppress(UserError):
+                claims.take(base, claims.FAILED)
+        raise

@@ -141,6 +141,9 @@ class Spec(StageSpec):
     def reads_unlabelled(self) -> bool:
         return self.level == "task_specific" and self.asks_teacher()
 
+    def shares_work(self) -> bool:
+        return self.cache is not None
+
     def asks_teacher(self) -> bool:
         """Whether an objective compares the student with a teacher, which rows without labels need."""
         return any(build("compress.objectives", row).teacher_needs is not None for row in self.objectives)

@@ -82,14 +82,32 @@ class StageOutput:
 
 
 @dataclass(frozen=True)
+class SharedParts:
+    """Work before the first step that several processes can share, part by part; each prepares the stage itself.
+
+    noun: a part, for people.  place: where they are made, for all.  list_missing: names of the parts that are not there
+    yet.  make: makes them all in this process.
+    """
+
+    noun: str
+    place: Path
+    list_missing: Callable[[], Sequence[str]]
+    make: Callable[[], None]
+
+
+@dataclass(frozen=True)
 class StageServices:
     """Where a stage works before its first step. progress: shows how far the work is.
 
-    stop: raises Stopped where a signal asked for it.
+    stop: raises Stopped where a signal asked for it.  share: has all parts made that are missing, by several workers
+    where that was requested.  claims: in such a worker, the folder by which it takes its parts (`storage.claims`); it
+    does nothing else.
     """
 
     progress: Watch
     stop: Callable[[], None]
+    share: Callable[[SharedParts], None] = lambda parts: parts.make()
+    claims: Path | None = None
 
 
 Opening = Callable[[], Mapping[str, float]]

@@ -17,6 +17,7 @@ from compress.data.batches.ragged import bounds_of, gather
 from compress.errors import ExitCode, UserError
 from compress.storage import atomic
 
+INDEX = "shards.json"
 OPEN_MAPS = 256
 """Files that stay mapped. Their pages are the page cache's: the system takes them back when it needs memory."""
 
@@ -60,7 +61,15 @@ class Shards:
                 raise _damaged(path, problems[0])
 
     def write(self, shard: int, arrays: Mapping[str, np.ndarray], counts: np.ndarray) -> None:
-        """Write one shard. arrays: all of its entries, row after row.  counts: how many entries each row has."""
+        """Write one shard, or leave it as another process has written it meanwhile. arrays: all of its entries, row
+        after row.  counts: how many entries each row has."""
+        try:
+            self._write(shard, arrays, counts)
+        except UserError as error:
+            if error.code != ExitCode.REFUSED or atomic.verify_folder(self.path(shard)):
+                raise
+
+    def _write(self, shard: int, arrays: Mapping[str, np.ndarray], counts: np.ndarray) -> None:
         offsets = bounds_of(counts.tolist())
         size = offsets.nbytes + sum(array.nbytes for array in arrays.values())
         with atomic.new_folder(self.path(shard), needed=size) as temp:
@@ -68,6 +77,16 @@ class Shards:
             for name, (dtype, width) in self.columns.items():
                 assert arrays[name].shape == (offsets[-1], width), (name, arrays[name].shape)
                 atomic.write_bytes(temp / f"{name}.bin", np.ascontiguousarray(arrays[name], dtype=dtype).tobytes())
+
+    def write_index(self) -> None:
+        """Write down the rows of each shard, and the sizes and digests of its files: INDEX, for whoever checks a copy
+        of the field."""
+        rows = []
+        for shard in range(len(self.division)):
+            numbers, files = self.division.rows_of(shard), atomic.read_manifest(self.path(shard))
+            told = {name: {"bytes": file.size, "sha256": file.sha256} for name, file in sorted(files.items())}
+            rows.append({"first": int(numbers[0]), "rows": len(numbers), "files": told})
+        atomic.write_json(self.folder / INDEX, {"rows": self.division.rows, "shards": rows})
 
     def read(self, rows: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """(arrays of the rows' entries, row after row in the order asked for; how many entries each has)."""

@@ -82,7 +82,8 @@ def set_up_teacher(
     store = TeacherCache(path, identity, rows)
     wanted = reduce(or_, needs, Needs())
     fields = fields_of(wanted, model.config, model.head_configs, Settings(cache.bits, cache.top_k, store.precision))
-    held = store.hold(fields)
+    services = context.workshop
+    held = store.hold(fields, verify=services.claims is None)
     if job.passes < 1 and store.missing:
         context.say(
             f"training reads only {job.passes:.2f} of the rows, but the teacher cache is filled with all of"
@@ -92,8 +93,7 @@ def set_up_teacher(
     kept = CachedTeacher(model.config, held, _words(model, held, dtype), dtype)
 
     def opening() -> Mapping[str, float]:
-        at = context.workshop
-        return store.fill(Work(lambda: live(store.precision), kept, context.device, context.say, at.progress, at.stop))
+        return store.fill(Work(lambda: live(store.precision), kept, context.device, context.say, services))
 
     return TeacherSetup(kept, opening)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from compress.contracts import Progress, Teacher, Watch
+from compress.contracts import Progress, Teacher
 from compress.data.batches.fixed_rows import FixedRows
 from compress.data.batches.ragged import bounds_of, gather
 from compress.encoder.infer.prepare import Precision
@@ -23,7 +23,8 @@ from compress.stages.distill.cache import fidelity
 from compress.stages.distill.cache.fidelity import Fidelity
 from compress.stages.distill.cache.fields import Field, counts, live_needs
 from compress.stages.distill.cache.shards import Division, Shards
-from compress.storage import atomic, safe, temporary
+from compress.stages.shared.stage import SharedParts, StageServices
+from compress.storage import atomic, claims, safe, temporary
 from compress.storage.disk import human_bytes
 from compress.storage.lock import file_lock
 
@@ -75,15 +76,14 @@ class Identity:
 class Work:
     """What filling is done with. live: makes the teacher ready, called when there is something to ask.
 
-    kept: the cached teacher.  stop: raises Stopped where a signal asked for it.
+    kept: the cached teacher.  services: of the stage.
     """
 
     live: Callable[[], Teacher]
     kept: Teacher
     device: str
     say: Callable[[str], None]
-    progress: Watch
-    stop: Callable[[], None]
+    services: StageServices
 
 
 class TeacherCache:
@@ -100,12 +100,12 @@ class TeacherCache:
         self.division = _divided(rows)
         self.fields: dict[Field, Shards] = {}
 
-    def hold(self, fields: Sequence[Field]) -> Mapping[Field, Shards]:
-        """The fields that are to be there, each with its shards, of which some may be missing. Reads every byte of the
-        others; raises UserError (data) for one that is damaged or cut."""
+    def hold(self, fields: Sequence[Field], *, verify: bool = True) -> Mapping[Field, Shards]:
+        """The fields that are to be there, each with its shards, of which some may be missing. verify: read every byte
+        of the others; raises UserError (data) for one that is damaged or cut."""
         for field in fields:
             self.fields[field] = Shards(self.path / "fields" / field.name, field.columns, self.division)
-        for shards in self.fields.values():
+        for shards in self.fields.values() if verify else ():
             shards.verify()
         return self.fields
 
@@ -121,9 +121,13 @@ class TeacherCache:
     def fill(self, work: Work) -> dict[str, float]:
         """Ask the live teacher for what is missing, compare, and tell; returns figures for the log.
 
-        Several processes may call it at once: one fills, the others wait for it and read.
+        Several processes may call it at once: one fills, the others wait for it and read. A worker of the one that
+        fills makes the shards that no other worker has taken, and no more.
         """
         begin = time.monotonic()
+        if (claimed := work.services.claims) is not None:
+            self._make(work, claimed)
+            return {}
         if self.missing or not all(self._report(field).exists() for field in self.fields):
             with self._alone(work):
                 self._fill(work)
@@ -146,22 +150,30 @@ class TeacherCache:
         new = {f: s for f, s in self.fields.items() if missing or not self._report(f).exists()}
         if not new:  # another process was faster
             return
-        live = work.live()
         if missing:
-            total = sum(len(self.division.rows_of(shard)) for shard in missing)
             if len(missing) < len(self.division):
                 work.say(
                     f"teacher cache {self.path}: {len(missing)} of {len(self.division)} shards are missing and will "
                     f"be computed"
                 )
-            with work.progress("teacher cache", total, "rows") as progress:
-                done = 0
-                progress.update(done)
-                for shard, fields in missing.items():
-                    rows = self.division.rows_of(shard)
-                    done = self._fill_shard(shard, rows, fields, live, work, progress, done)
-        for field, report in fidelity.compare(new, self.rows, live, work.kept, work.device, FILL_TOKENS).items():
+            missing_names = lambda: [str(shard) for shard in self.missing]  # noqa: E731
+            work.services.share(SharedParts("teacher cache", self.path, missing_names, lambda: self._make(work)))
+        for shards in self.fields.values():
+            shards.write_index()
+        for field, report in fidelity.compare(new, self.rows, work.live(), work.kept, work.device, FILL_TOKENS).items():
             atomic.write_json(self._report(field), dataclasses.asdict(report))
+
+    def _make(self, work: Work, claimed: Path | None = None) -> None:
+        """Make what is missing; claimed: of that, the shards that nobody else has taken by their numbers there."""
+        missing = {str(shard): shard for shard in self.missing}
+        total = sum(len(self.division.rows_of(shard)) for shard in missing.values()) if claimed is None else None
+        live, done = work.live(), 0
+        with work.services.progress("teacher cache", total, "rows") as progress:
+            progress.update(done)
+            for name in missing if claimed is None else claims.share_out(claimed, missing):
+                shard = missing[name]
+                fields = [field for field, shards in self.fields.items() if not shards.path(shard).exists()]
+                done = self._fill_shard(shard, self.division.rows_of(shard), fields, live, work, progress, done)
 
     def _fill_shard(
         self,
@@ -181,7 +193,7 @@ class TeacherCache:
         entries: dict[str, list[np.ndarray]] = {field.per: [] for field in fields}
         asked = []
         for batch in self.rows.batches(rows, FILL_TOKENS):
-            work.stop()
+            work.services.stop()
             with torch.no_grad():
                 output = live(batch.to(work.device), needs)
             done += batch.rows
@@ -211,7 +223,7 @@ class TeacherCache:
                 except UserError as error:
                     if error.code != ExitCode.REFUSED:
                         raise
-                work.stop()
+                work.services.stop()
                 if not told:
                     work.say(f"teacher cache {self.path}: another process is filling it; waiting")
                     told = True
