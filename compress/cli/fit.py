@@ -110,8 +110,9 @@ class Megabytes(click.ParamType):
     "--uncertified", is_flag=True, help="Accept a model without a certificate: on a busy machine, or with too few rows."
 )
 @shared(
-    "data", "unlabelled", "overrides", "device", "deterministic", "any_runtime", "output", "push", "store", "experiment"
-)
+    "data", "unlabelled", "overrides", "device", "deterministic", "any_runtime", "output", "trainings", "push", "store",
+    "experiment",
+)  # fmt: skip
 def command(options: RunOptions, model: str, **given: Any) -> None:
     """Find the best model within a size or latency budget on this machine, and certify it.
 

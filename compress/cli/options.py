@@ -534,11 +534,17 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             "repeat for all combinations; with --seeds, each of them with N seeds.",
         ),
         *worker_options(
-            "Make several runs (--seeds, --sweep, comparisons), or the teacher cache of one run, in N processes at once, which "
-            "share the CPUs; auto: one for each CPU (default: one after the other, in this process).",
+            "Make several runs (--seeds, --sweep, comparisons), or the teacher cache of one run, in N processes at "
+            "once, which share the CPUs; auto: one for each CPU (default: one after the other, in this process).",
             "Make several runs, or the teacher cache of one run, on a Ray cluster (extra ray); ray: on this machine, "
             "or on the cluster of RAY_ADDRESS. With --workers: at most N at once.",
         ),
+    ),
+    "trainings": worker_options(
+        "--train: train N candidates or trials at once, in processes that share the CPUs; auto: one for each CPU "
+        "(default: one after the other, in this process).",
+        "--train: train candidates or trials on a Ray cluster (extra ray); ray: on this machine, or on the cluster of "
+        "RAY_ADDRESS. With --workers: at most N at once.",
     ),
     "push": (
         click.option(

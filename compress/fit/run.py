@@ -36,6 +36,7 @@ from compress.fit.train.trainer import Trainer
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.run.folder import Request, claim, resumable
+from compress.run.jobs import require_executor
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag
@@ -59,6 +60,7 @@ class Fit:
             trials.require()
             if wanted.study:
                 trials.require_storage(wanted.study)
+        _check_workers(wanted, options)
         if wanted.target is not None and options.device != "cpu":
             raise UserError("a target is a CPU", where=f"--device {options.device}", do="use --device cpu")
         if options.precision == "bf16":
@@ -153,6 +155,14 @@ class Fit:
             trials.Trials(case, journal.path, healing, wanted.trials, wanted.study, wanted.steps).run(search.tried)
         if wanted.train == "full":
             InTheLoop(case, bench, journal.path, trainer, wanted.steps).train(search.tried)
+
+
+def _check_workers(wanted: FitOptions, options: RunOptions) -> None:
+    """Raise UserError for workers that would have nothing to do, and for a cluster whose library is missing."""
+    for flag in ("workers", "on"):
+        if getattr(options, flag) is not None and wanted.train == "none":
+            raise UserError("needs training", where=f"--{flag}", do="add --train recover or --train full")
+    require_executor(options)
 
 
 def fit(wanted: FitOptions, options: RunOptions, console: Console) -> None:

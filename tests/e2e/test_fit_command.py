@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from e2e_toy import TEACHER, Cli, Server, copy_folder, write_rows
+from e2e_toy import TEACHER, Cli, Server, copy_folder, sha, write_rows
+from workers_here import WorkersHere
 
 from compress.errors import Stopped
 from compress.fit.plan.search import Search
 from compress.fit.train import in_loop as inloop
+from compress.fit.train import trainer
 from compress.modelfolder import folder as modelfolder
 from compress.run.measured import StageMeasurer
 
@@ -83,6 +85,7 @@ def test_a_certificate_is_held_against_its_folder(here: Path, compress: Cli) -> 
 def test_bad_input(here: Path, compress: Cli) -> None:
     cases = {
         ("--max-mb", "0"): (2, "--max-mb: 0 is not possible; give a number above 0"),
+        ("--max-mb", "1", "--workers", "2"): (2, "--workers: needs training; add --train recover or --train full"),
         (): (2, "compress fit: at least one bound is required; add --max-mb, --max-ms or --max-drop"),
         ("--max-mb", "0.001"): (3, "--max-mb: 0.001 MB is below the smallest possible value"),
         ("--max-drop", "0.5"): (2, "--max-drop: 32 test rows are too few to show a loss of accuracy below 0.5 points"),
@@ -171,6 +174,31 @@ def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
     card = next((here / "runs/healed/plans").glob("**/in-the-loop/fitted/README.md")).read_text()
     assert "the last 8 with quantization" in card
     assert (here / "runs/healed/model/model.onnx").stat().st_size <= 30_000
+
+
+@pytest.mark.thorough
+def test_workers_train_the_candidates_to_the_bytes_of_one_process(
+    here: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("fit", TEACHER, *DATA, *QUICK, "--max-mb", "0.03", "--uncertified", "--train", "recover", "--steps", "8")
+    alone = compress(*asked, "--output", "runs/alone")
+    assert alone.code == 0, alone.err
+    workers = WorkersHere()
+    monkeypatch.setattr(trainer, "choose_executor", lambda *_, **__: workers)
+    done = compress(*asked, "--trials", "2", "--workers", "2", "--output", "runs/shared")
+    assert done.code == 0, done.err
+    trained = {name: weights(here / "runs" / name) for name in ("alone", "shared")}
+    assert len(trained["alone"]) == 5, "two plans in two rounds, then the better one"
+    assert trained["alone"].items() <= trained["shared"].items()
+    assert len(workers.begun) == 2 * 2 + 3 * 2, "two rounds of two plans, and three of two trials"
+    records = (here / "runs/shared").rglob("compress-run.json")
+    assert {json.loads(path.read_text())["status"] for path in records} == {"finished"}
+
+
+def weights(folder: Path) -> dict[str, str]:
+    """Digests of what each training left, rounded and not."""
+    found = [*folder.glob("plans/*/healing/rung-*/student/model.safetensors")]
+    return {str(path.relative_to(folder)): sha(path) for path in sorted(found)}
 
 
 @pytest.mark.thorough

@@ -13,23 +13,16 @@ import stat
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli, Server, opinions, sha, write_rows
+from workers_here import WorkersHere
 
-from compress.console import Console
-from compress.errors import ExitCode, UserError
+from compress.errors import ExitCode
 from compress.run.jobs import shards
-from compress.run.jobs.child import explain_end, run_packed
-from compress.run.jobs.processes import Ended
-from compress.run.jobs.work import Work
 from compress.storage import atomic, claims, journal
-from compress.storage.signals import StopFlag
 from compress.tracking import Store
 
 pytestmark = pytest.mark.thorough
@@ -272,27 +265,6 @@ def kill_worker(log: Path) -> None:
                 os.kill(int(one.parts[2]), signal.SIGKILL)
 
 
-@dataclass
-class WorkersOneAfterTheOther:
-    """Does what worker processes do, in this process. kills: the first one is killed while it makes a shard."""
-
-    kills: bool = True
-    places: int = 2
-    elsewhere: bool = True
-    begun: list[dict[str, Any]] = field(default_factory=list)
-
-    def run(self, todo: deque[Any], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
-        while todo:
-            job = todo.popleft()
-            self.begun.append(json.loads(json.dumps(shared.pack(job))))
-            if len(self.begun) == 1 and self.kills:
-                claims.take(shared.base, "1")
-                yield Ended(job, UserError("killed", code=ExitCode.RESOURCES))
-                continue
-            code = run_packed(self.begun[-1])
-            yield Ended(job, explain_end(code, job.folder, job.log, shared.less_memory))
-
-
 @pytest.mark.parametrize("top_k", [None, 5])
 def test_workers_leave_the_bytes_of_one_process(
     top_k: int | None, several: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
@@ -308,7 +280,7 @@ def test_workers_leave_the_bytes_of_one_process(
     assert alone.code == 0, alone.err
     whole = read_cache(several / "answers")
     (several / "answers").rename(several / "undisturbed")
-    workers = WorkersOneAfterTheOther()
+    workers = WorkersHere(claim="1")
     monkeypatch.setattr(shards, "choose_executor", lambda *_, **__: workers)
     done = compress(*words, "--workers", "2", "--output", "runs/shared")
     assert done.code == 0, done.err
@@ -324,9 +296,9 @@ def test_workers_leave_the_bytes_of_one_process(
 def test_an_error_of_a_worker_ends_the_others(several: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data is another one when the workers read it."""
 
-    def change(*_: Any, **__: Any) -> WorkersOneAfterTheOther:
+    def change(*_: Any, **__: Any) -> WorkersHere:
         write_rows(several / "more.jsonl", [{"text": f"it was film {number}"} for number in range(40)])
-        return WorkersOneAfterTheOther(kills=False)
+        return WorkersHere()
 
     monkeypatch.setattr(shards, "choose_executor", change)
     done = compress(*SHARED, "--workers", "2", "--output", "runs/x")

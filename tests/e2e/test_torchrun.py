@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -86,8 +88,10 @@ def test_the_first_process_fills_the_teacher_cache_and_both_read_it(taught: Path
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_killed_process_leaves_a_run_that_can_be_resumed(place: int, taught: Path, server: Server) -> None:
+def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_bytes(place: int, taught: Path, server: Server) -> None:
     words = (*DISTILL, "--quiet", "--output", "runs/x")
+    whole = server.run(taught, *words[:-1], "runs/whole", world=2)
+    assert (whole.code, whole.others) == (0, (0,)), whole.err
     done = server.run(taught, *words, world=2, signal_at=(5, "SIGKILL"), rank=place)
     assert sorted((done.code, *done.others)) == [-9, 75]
     if place == 1:
@@ -97,6 +101,8 @@ def test_a_killed_process_leaves_a_run_that_can_be_resumed(place: int, taught: P
         )
     again = server.run(taught, *words, "--resume", world=2)
     assert (again.code, again.others) == (0, (0,)), again.err
+    student = "student/model.safetensors"
+    assert sha(taught / "runs/x" / student) == sha(taught / "runs/whole" / student)
 
 
 @pytest.mark.parametrize(
@@ -140,3 +146,26 @@ def test_torchrun_itself_on_a_corpus_that_is_read_from_its_files(work: Path, ser
     same(work / "runs/two/model", work / "runs/one/model")
     record = json.loads((work / "runs/two/compress-run.json").read_text())
     assert record["command"].startswith("torchrun --nproc-per-node 2 -m compress pretrain")
+
+
+@pytest.mark.slow
+def test_torchrun_starts_killed_processes_again(taught: Path, server: Server) -> None:
+    """With --resume from the beginning, each restart goes on at the last checkpoint."""
+    words = (*DISTILL, "--quiet", "--device", "cpu", "--set", "stages.0.training.steps=40", "--output")
+    whole = server.run(taught, *words, "runs/whole", world=2)
+    assert (whole.code, whole.others) == (0, (0,)), whole.err
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    launch += ["--max-restarts", "3", "-m", "compress"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*launch, *words, "runs/x", "--resume"], cwd=taught, env=environment,
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    while process.poll() is None and not list((taught / "runs/x").glob("stages/*/checkpoints/*")):
+        time.sleep(0.02)
+    for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        if b"\0RANK=1\0" in Path(f"/proc/{child}/environ").read_bytes():
+            os.kill(int(child), signal.SIGKILL)
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "SIGKILL" in err or "exitcode: -9" in err
+    student = "student/model.safetensors"
+    assert sha(taught / "runs/x" / student) == sha(taught / "runs/whole" / student)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from compress.errors import Stopped, UserError
 from compress.fit.make.evaluator import Evaluation, Timing
 from compress.fit.plan.plans import Plan
 from compress.fit.request.bounds import Bounds
+from compress.fit.request.clock import Clock
 from compress.fit.train import trainer as training
 from compress.fit.train.recovery import RecoveryTraining
 from compress.fit.train.settings import Settings, list_searched
@@ -51,6 +53,10 @@ class Taught(Trainer):
         super().__init__(fit, evaluator=None, journal=None)  # pyright: ignore[reportArgumentType]
         self.jobs: list[TrainingJob] = []
         self.fails, self.left, self.apart = fails, last, {}
+        self.groups: list[list[str]] = []
+
+    def train_together(self, jobs: Sequence[TrainingJob]) -> None:
+        self.groups.append([job.name for job in jobs])
 
     def train(self, job: TrainingJob, *rest: Any) -> Evaluation:
         if not self.left:
@@ -93,6 +99,8 @@ def test_fewer_plans_for_more_steps_each_from_where_it_stood(
         ("plan 2, 300 recovery steps", 200),
         ("plan 1, 700 recovery steps", 400),
     ]
+    assert [name for group in trainer.groups for name in group] == [job.name for job in trainer.jobs]
+    assert [len(group) for group in trainer.groups] == [4, 2, 1], "the plans of a round can be trained at once"
     first, again = trainer.jobs[0], trainer.jobs[4]
     assert first.start == Path(keys["plan 1"]) / "start"
     assert again.start == first.trained
@@ -153,11 +161,12 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
 
 def trainer(stop: StopFlag, deadline: float | None, kind: str = "classification") -> Trainer:
     recipe = load_recipe("distilbert-task")
+    clock: Any = Clock(stop, None) if deadline is None else SimpleNamespace(stop=stop, deadline=deadline)
     case: Any = SimpleNamespace(
         recipe=recipe, task=task_of(kind), max_length=24, source=Path("parent"),
-        options=RunOptions(json=True), console=Console(), clock=SimpleNamespace(stop=stop, deadline=deadline),
+        options=RunOptions(json=True), console=Console(), clock=clock,
     )  # fmt: skip
-    journal: Any = SimpleNamespace(log=SimpleNamespace(parent=None), tags=dict)
+    journal: Any = SimpleNamespace(log=SimpleNamespace(parent=None), tags=dict, path=Path("runs/fit"))
     unused: Any = None
     return Trainer(case, unused, journal)
 
@@ -170,6 +179,34 @@ def test_a_training_is_stopped_at_the_end_of_the_time_and_by_a_signal(job: Train
         stop.request("SIGINT")
         with pytest.raises(Stopped, match="SIGINT"):
             trainer(stop, time.monotonic())._run(job)
+
+
+@pytest.mark.parametrize("options", [RunOptions(workers=2), RunOptions(on="ray")])
+def test_workers_make_the_runs_that_are_missing(
+    options: RunOptions, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: list[Any] = []
+    monkeypatch.setattr(training, "choose_executor", lambda options, count, *_, **__: (options, count))
+    monkeypatch.setattr(training, "do_jobs", lambda *given: handed.append(given))
+    jobs = [
+        dataclasses.replace(job, folder=job.folder / name, name=name, settings=Settings(rate=3e-4)) for name in "ab"
+    ]
+    with StopFlag() as stop:
+        one = trainer(stop, None)
+        one.train_together(jobs)
+        assert not handed, "without workers, one after the other"
+        one.case.options = options  # pyright: ignore[reportAttributeAccessIssue]
+        one.train_together(jobs[:1])
+        assert not handed, "one alone is trained in this process"
+        one.train_together(jobs)
+        stop.request("SIGINT")
+        with pytest.raises(Stopped, match="SIGINT"):
+            one.train_together(jobs)
+    runs, executor, shared, *_ = handed[0]
+    assert executor == (options, 2)
+    assert [run.folder for run in runs] == [job.folder for job in jobs]
+    assert (shared.measures, shared.resume, shared.options.workers, shared.options.on) == (False, True, None, None)
+    assert runs[0].recipe.stages[0].training.learning_rate == 3e-4
 
 
 def test_what_a_training_is_asked(job: TrainingJob) -> None:

@@ -55,13 +55,17 @@ class Bench:
         self.fit = SimpleNamespace(
             path=folder, source=folder, table=table, task=task_of("classification"),
             bounds=Bounds(max_mb=9), max_length=24, console=console,
-            wanted=SimpleNamespace(seconds=60.0),
+            wanted=SimpleNamespace(seconds=60.0), options=RunOptions(),
         )  # fmt: skip
+        self.groups: list[list[TrainingJob]] = []
         self.healing = SimpleNamespace(
             trainer=self, write=None, start=lambda plan: folder / "start", able=lambda tried: tried,
             work=lambda plan: folder / plan.key / "healing",
         )  # fmt: skip
         self.tried: list[Evaluation] = [HEALED]
+
+    def train_together(self, jobs: list[TrainingJob]) -> None:
+        self.groups.append(list(jobs))
 
     def attempt(self, job: TrainingJob, *_: Any) -> Evaluation | None:
         if self.together is not None and not self.jobs:
@@ -137,6 +141,21 @@ def test_each_rung_goes_on_where_the_last_one_stood_and_the_worse_are_given_up(t
     assert states(one) == ["COMPLETE"] * STARTED + ["PRUNED"] * (7 - STARTED)
     assert len(bench.tried) == 1 + len(bench.jobs)
     assert (tmp_path / "study.journal").is_file(), "a study of nobody else lies in the fit's folder"
+
+
+def test_with_workers_several_trials_are_trained_at_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {4: Stopped("stopped by SIGINT")})
+    bench.fit.options = RunOptions(workers=2)
+    with pytest.raises(Stopped):
+        bench.run(4)
+    assert [len(group) for group in bench.groups] == [2, 2, 2, 2, 2]
+    one = Trials(bench.fit, tmp_path, bench.healing, 4, None, 40)  # pyright: ignore[reportArgumentType]
+    assert states(one)[:4] == ["COMPLETE", "COMPLETE", "FAIL", "FAIL"], "both of those that were begun are run again"
+    assert states(one)[4:] == ["WAITING", "WAITING"]
+    again = Bench(tmp_path)
+    again.run(4)
+    assert [job.folder.parent for job in again.jobs[:1]] == [bench.groups[3][0].folder.parent]
+    assert Trials.count_finished(open_study(one.name, one.url)) == 4
 
 
 @pytest.mark.parametrize("error", [Stopped("stopped by SIGINT"), OutOfTime()])

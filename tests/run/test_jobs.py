@@ -20,7 +20,7 @@ from compress.cpus import Cpus, share_cpus
 from compress.errors import ExitCode, Stopped, UserError
 from compress.recipe import LoadedRecipe, Recipe
 from compress.run import RunReport
-from compress.run.jobs import Job, JobSet, Outcome, child, processes, run_jobs, runner
+from compress.run.jobs import Job, JobSet, Outcome, child, memory, processes, run_jobs, runner
 from compress.run.jobs.child import explain_end, start
 from compress.run.jobs.job import pack, read_failure, unpack, write_failure
 from compress.run.jobs.outcome import OUTCOME, write_outcome
@@ -97,6 +97,24 @@ def test_a_job_is_the_same_on_the_other_side(recipe: Recipe, tmp_path: Path) -> 
     assert other.recipe.hash() == recipe.hash(), "else no run could be resumed by another process"
     assert others == shared
     assert packed["argv"] == sys.argv
+
+
+def test_a_kill_by_the_kernel_is_told_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = tmp_path / "vmstat"
+    monkeypatch.setattr(memory, "_COUNTS", counts)
+    unknown = memory.KillWatch()
+    counts.write_text("pgfault 7\noom_kill 2\n")
+    assert not unknown.has_killed(), "nobody counted before"
+    watch = memory.KillWatch()
+    assert not watch.has_killed()
+    counts.write_text("pgfault 7\noom_kill 3\n")
+    assert watch.has_killed()
+    assert not watch.has_killed(), "each is told once"
+    error = explain_end(-9, tmp_path, tmp_path / "log", "use fewer --workers", by_kernel=True)
+    assert isinstance(error, UserError)
+    assert error.line() == (
+        "killed by the kernel: this machine, or the limit of its container, ran out of memory; use fewer --workers"
+    )
 
 
 def test_an_error_crosses_over(tmp_path: Path) -> None:

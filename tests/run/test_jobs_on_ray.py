@@ -10,7 +10,7 @@ import pytest
 from compress.contracts import Override, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import LoadedRecipe
-from compress.run.jobs import Job, JobSet, on_ray
+from compress.run.jobs import Job, JobSet, memory, on_ray
 from compress.run.jobs.on_ray import (
     check_answer,
     check_store,
@@ -73,6 +73,18 @@ def test_what_runs_read_is_looked_for_where_it_is_a_file_here(tmp_path: Path, mo
     assert shared.list_paths([Job("a", recipe, tmp_path / "a", "a")]) == ["data", "general", "model"]
     (tmp_path / "data").rmdir()
     assert shared.list_paths([Job("a", recipe, tmp_path / "a", "a")]) == ["general", "model"], "a name of something"
+
+
+def test_a_task_asks_for_memory_by_its_models_but_no_more_than_a_node_has(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/model.safetensors").write_bytes(bytes(1000))
+    told = [Override("teacher", str(tmp_path / "model"), "x")]
+    job = Job("a", LoadedRecipe.read("distilbert-task", told).recipe, tmp_path / "a", "a")
+    shared = JobSet(tmp_path, RunOptions(), None, {}, None, False)
+    needed = memory.LEAST_BYTES + 5 * 1000
+    assert on_ray.choose_bytes(shared, job, [1 << 20, 1 << 40]) == needed
+    assert on_ray.choose_bytes(shared, job, [1 << 20]) == 1 << 20, "it would wait for ever"
+    assert on_ray.choose_bytes(shared, job, [0]) is None
 
 
 def nodes(*addresses: str) -> list[dict[str, str]]:

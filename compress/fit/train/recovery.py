@@ -45,11 +45,11 @@ class RecoveryTraining:
         starts = {j.plan.key: self.start(j.plan) for j in field}
         for rung, (count, share) in enumerate(RUNGS):
             here: list[Evaluation] = []
-            for judged in field[:count]:
-                plan, steps = judged.plan, max(1, round(share * self.steps))
-                base, folder = judged.name.partition(",")[0], self.work(judged.plan) / f"rung-{rung}"
-                name = f"{base}, {judged.steps + steps} recovery steps"
-                job = TrainingJob(plan, folder, starts[plan.key], name, steps, judged.steps)
+            steps = max(1, round(share * self.steps))
+            jobs = [self._job(judged, starts[judged.plan.key], rung, steps) for judged in field[:count]]
+            self.trainer.train_together(jobs)
+            for job in jobs:
+                plan, base = job.plan, job.name.partition(",")[0]
                 said = f"{base}: recovery training, round {rung + 1} of {len(RUNGS)}, {steps} steps"
                 try:
                     made = self.trainer.attempt(job, self.write, said, making[plan.key])
@@ -61,6 +61,10 @@ class RecoveryTraining:
                     here.append(made)
                     tried.append(made)
             field = sorted(here, key=lambda j: j.apart)
+
+    def _job(self, judged: Evaluation, start: Path, rung: int, steps: int) -> TrainingJob:
+        name = f"{judged.name.partition(',')[0]}, {judged.steps + steps} recovery steps"
+        return TrainingJob(judged.plan, self.work(judged.plan) / f"rung-{rung}", start, name, steps, judged.steps)
 
     def able(self, tried: Sequence[Evaluation]) -> list[Evaluation]:
         """The plans that may be trained."""

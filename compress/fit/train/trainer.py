@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from compress.console import Console
-from compress.contracts import Override
+from compress.contracts import Override, RunOptions
 from compress.encoder.modules.model import Model
 from compress.errors import Stopped, UserError
 from compress.fit import report
@@ -21,8 +21,10 @@ from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.fit.train.settings import RECIPES, Settings, outputs_of
 from compress.modelfolder import folder as modelfolder
-from compress.recipe import load_recipe
+from compress.recipe import Recipe, load_recipe
 from compress.run import Run
+from compress.run.folder import is_finished
+from compress.run.jobs import Job, JobSet, choose_executor, count_places, do_jobs
 from compress.storage import atomic
 
 FITTED = "fitted"
@@ -91,9 +93,43 @@ class Trainer:
         case.console.note(f"{made.name}: {report.figures_of(case.metric, made)}")
         return made
 
-    def _run(self, job: TrainingJob) -> None:
-        """The training itself, up to the end of the fit's time; one that was stopped goes on at its last step."""
-        case, begun = self.case, time.monotonic()
+    def train_together(self, jobs: Sequence[TrainingJob]) -> None:
+        """Have the runs of several trainings made at once, where workers were requested: `train` finds them done.
+
+        One that fails here is tried once more by `train`, alone. Raises Stopped where a signal asked for it.
+        """
+        case = self.case
+        if case.options.on is None and count_places(case.options) < 2:
+            return
+        clock = case.clock
+        todo = [job for job in jobs if not (job.folder / RECORD).is_file() and not self._is_trained(job)]
+        steps = max((job.steps for job in todo), default=0)
+        if len(todo) < 2 or clock.late(steps * (self.seconds_a_step or 0.0)):
+            return
+        begun, tags = time.monotonic(), self.journal.tags()
+        runs = [Job(job.name, self._load_recipe(job), job.folder, job.name, tags) for job in todo]
+        shared = JobSet(
+            self.journal.path, self._options, None, {}, self.journal.log.parent, resume=True, measures=False
+        )
+        with clock.stop.until(clock.deadline):
+            executor = choose_executor(case.options, len(runs), case.console, timed=False)
+            do_jobs(runs, executor, shared, case.console, clock.stop)
+        clock.check()
+        self.seconds_a_step = max(self.seconds_a_step or 0.0, (time.monotonic() - begun) / steps)
+
+    @property
+    def _options(self) -> RunOptions:
+        """Of each run: what it leaves is deployed and judged by the fit."""
+        return dataclasses.replace(
+            self.case.options, overrides=(), runtime=None, onnx=False, json=False, workers=None, on=None
+        )
+
+    @staticmethod
+    def _is_trained(job: TrainingJob) -> bool:
+        return is_finished(job.folder) and job.trained.is_dir() and not atomic.verify_folder(job.trained)
+
+    def _load_recipe(self, job: TrainingJob) -> Recipe:
+        case = self.case
         assert case.recipe.data is not None
         outputs = outputs_of(case.task)
         said = {
@@ -109,15 +145,19 @@ class Trainer:
             **job.more,
         }
         overrides = tuple(Override(key, value, "--train") for key, value in said.items())
-        options = dataclasses.replace(
-            case.options, output=job.folder, overrides=overrides, resume=job.folder.exists(), runtime=None,
-            onnx=False, json=False,
-        )  # fmt: skip
+        return load_recipe(RECIPES[outputs], overrides=overrides)
+
+    def _run(self, job: TrainingJob) -> None:
+        """The training itself, up to the end of the fit's time; one that was stopped goes on at its last step."""
+        case, begun = self.case, time.monotonic()
+        if self._is_trained(job):
+            return
+        options = dataclasses.replace(self._options, output=job.folder, resume=job.folder.exists())
         # Its tables and lines are not what the fit was run for: stdout is the fit's own.
         console = Console(quiet=case.console.quiet, json=True)
         run = Run(
-            load_recipe(RECIPES[outputs], overrides=overrides), options, console, None, {},
-            parent=self.journal.log.parent, tags=self.journal.tags(), measures=False,
+            self._load_recipe(job), options, console, None, {}, parent=self.journal.log.parent,
+            tags=self.journal.tags(), measures=False,
         )  # fmt: skip
         try:
             with case.clock.stop.until(case.clock.deadline):

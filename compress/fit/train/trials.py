@@ -11,7 +11,8 @@ import hashlib
 import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,7 @@ from compress.fit.train.recovery import RecoveryTraining
 from compress.fit.train.settings import Settings, list_searched, outputs_of
 from compress.fit.train.trainer import OutOfTime, TrainingJob
 from compress.modelfolder import folder as modelfolder
+from compress.run.jobs import count_places
 from compress.tracking.names import redact
 
 if TYPE_CHECKING:
@@ -103,6 +105,26 @@ def _retried(url: str, use: Callable[[Any], T]) -> T:
     )  # fmt: skip
 
 
+@dataclass(eq=False)
+class _Begun:
+    """A trial that is being trained. work: its folder.  start: the model that its next round trains.  before: steps
+    that this model had behind it."""
+
+    trial: optuna.Trial
+    plan: Plan
+    settings: Settings
+    steps: int
+    work: Path
+    start: Path
+    before: int = 0
+
+    def build_job(self, rung: int) -> TrainingJob:
+        """Its next round."""
+        part = max(1, round(RUNGS[rung] * self.steps))
+        name = f"trial {self.trial.number}, {self.before + part} steps"
+        return TrainingJob(self.plan, self.work / f"rung-{rung}", self.start, name, part, self.before, self.settings)
+
+
 class Trials:
     """A study, as one process of it sees it. count: trials of the whole study.  url: None: a journal in the fit's own
     folder.  steps: of a trial, at most."""
@@ -125,10 +147,9 @@ class Trials:
     def run(self, tried: list[Evaluation]) -> None:
         """Trials until the study has enough of them; each judged model is added to those `tried`.
 
-        Raises Stopped where a signal asked for it: the trial is marked as failed then, and waits to be run again.
+        Raises Stopped where a signal asked for it: the trial is marked as failed then, and waits to be run again. With
+        workers, several are trained at once, and the next ones are chosen when all of them have ended.
         """
-        import optuna
-
         study = open_study(self.name, self.url)
         plan = self._plan(study, tried)
         if plan is None:
@@ -136,27 +157,71 @@ class Trials:
         self._recover(study)
         first = {key: value for key, value in Settings().as_json().items() if key in list_searched(self.case.task)}
         study.enqueue_trial({**first, "steps": self.steps}, skip_if_exists=True)
-        while self.count_finished(study) < self.count:
+        while (left := self.count - self.count_finished(study)) > 0:
+            begun = self._begin(study, plan, min(left, count_places(self.case.options)))
+            try:
+                for rung in range(len(RUNGS)):
+                    self._climb(study, begun, rung, tried)
+            except OutOfTime:
+                self._all_again(study, begun)
+                self.case.console.note(f"no time left for more trials (limit {self.case.wanted.seconds:.0f} s)")
+                break
+            except BaseException:
+                self._all_again(study, begun)
+                raise
+        self._tell(study)
+
+    def _begin(self, study: optuna.Study, plan: Plan, count: int) -> list[_Begun]:
+        """At most so many trials that are trained at once; one that repeats another is marked as failed."""
+        import optuna
+
+        begun = []
+        for _ in range(count):
             trial = study.ask()
             trial.set_user_attr(WHERE, self.where)
             if self._repeats(study, trial.number):
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
                 continue
-            try:
-                value = self._trial(trial, plan, tried)
-            except optuna.TrialPruned:
-                study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-            except OutOfTime:
-                self._again(study, trial.number)
-                self.case.console.note(f"no time left for more trials (limit {self.case.wanted.seconds:.0f} s)")
-                break
-            except BaseException:
-                self._again(study, trial.number)
-                raise
-            else:
-                failed = optuna.trial.TrialState.FAIL
-                study.tell(trial, value) if value is not None else study.tell(trial, state=failed)
-        self._tell(study)
+            settings, steps = self._asked(trial)
+            said = json.dumps([settings.as_json(), steps], sort_keys=True)
+            # By its settings: one that is run again goes on where it was stopped.
+            work = self.healing.work(plan).with_name("trials") / hashlib.sha256(said.encode()).hexdigest()[:12]
+            begun.append(_Begun(trial, plan, settings, steps, work, self.healing.start(plan)))
+        return begun
+
+    def _climb(self, study: optuna.Study, begun: list[_Begun], rung: int, tried: list[Evaluation]) -> None:
+        """Train and judge a round of each; those that end are told to the study, and removed."""
+        import optuna
+
+        ends = optuna.trial.TrialState
+        jobs = [one.build_job(rung) for one in begun]
+        self.healing.trainer.train_together(jobs)
+        for one, job in zip(list(begun), jobs, strict=True):
+            trial, described = one.trial, self._describe(one.settings, one.steps)
+            said = f"trial {trial.number} of {self.count}, round {rung + 1} of {len(RUNGS)}: {described}"
+            made = self.healing.trainer.attempt(job, self.healing.write, said, 0.0)
+            if made is None:
+                trial.set_user_attr(REASON, "its training failed")
+                study.tell(trial, state=ends.FAIL)
+                begun.remove(one)
+                continue
+            tried.append(made)
+            trial.report(made.apart, rung)
+            one.start, one.before = job.trained, job.before + job.steps
+            if rung + 1 == len(RUNGS):
+                trial.set_user_attr("folder", str(made.folder))
+                study.tell(trial, made.apart)
+                begun.remove(one)
+            elif trial.should_prune():
+                self.case.console.note(
+                    f"trial {trial.number} is stopped early: other trials were closer to the parent at this point"
+                )
+                study.tell(trial, state=ends.PRUNED)
+                begun.remove(one)
+
+    def _all_again(self, study: optuna.Study, begun: Sequence[_Begun]) -> None:
+        for one in begun:
+            self._again(study, one.trial.number)
 
     @staticmethod
     def count_finished(study: optuna.Study) -> int:
@@ -200,37 +265,6 @@ class Trials:
         given = {name: trial.suggest_float(name, part.low, part.high, log=part.log) for name, part in searched}
         steps = trial.suggest_categorical("steps", list(dict.fromkeys([max(1, self.steps // 2), self.steps])))
         return Settings(**given), int(steps)
-
-    def _trial(self, trial: optuna.Trial, plan: Plan, tried: list[Evaluation]) -> float | None:
-        """What it came to; None where its training failed. Raises TrialPruned and OutOfTime."""
-        import optuna
-
-        settings, steps = self._asked(trial)
-        said = json.dumps([settings.as_json(), steps], sort_keys=True)
-        # By its settings: one that is run again goes on where it was stopped.
-        work = self.healing.work(plan).with_name("trials") / hashlib.sha256(said.encode()).hexdigest()[:12]
-        start, before, made = self.healing.start(plan), 0, None
-        for rung, share in enumerate(RUNGS):
-            part = max(1, round(share * steps))
-            name = f"trial {trial.number}, {before + part} steps"
-            job = TrainingJob(plan, work / f"rung-{rung}", start, name, part, before, settings)
-            said = self._describe(settings, steps)
-            told = f"trial {trial.number} of {self.count}, round {rung + 1} of {len(RUNGS)}: {said}"
-            made = self.healing.trainer.attempt(job, self.healing.write, told, 0.0)
-            if made is None:
-                trial.set_user_attr(REASON, "its training failed")
-                return None
-            tried.append(made)
-            trial.report(made.apart, rung)
-            if rung + 1 < len(RUNGS) and trial.should_prune():
-                self.case.console.note(
-                    f"trial {trial.number} is stopped early: other trials were closer to the parent at this point"
-                )
-                raise optuna.TrialPruned
-            start, before = job.trained, before + part
-        assert made is not None
-        trial.set_user_attr("folder", str(made.folder))
-        return made.apart
 
     def _tell(self, study: optuna.Study) -> None:
         finished = [t for t in study.trials if t.state.name == "COMPLETE" and t.value is not None]

@@ -57,9 +57,11 @@ def interrupt(process: Process, number: signal.Signals = signal.SIGINT) -> None:
         os.killpg(process.pid, number)
 
 
-def explain_end(code: int, folder: Path, log: Path, less_memory: str) -> UserError | Stopped | None:
+def explain_end(
+    code: int, folder: Path, log: Path, less_memory: str, *, by_kernel: bool = False
+) -> UserError | Stopped | None:
     """How a job ended, from its exit code (minus the signal that ended it) and what it left; None: well. less_memory:
-    as of `Work`."""
+    as of `Work`.  by_kernel: whether the kernel has killed a process for memory meanwhile."""
     from compress.run.jobs.job import read_failure
 
     if code == ExitCode.OK:
@@ -67,11 +69,10 @@ def explain_end(code: int, folder: Path, log: Path, less_memory: str) -> UserErr
     if code == ExitCode.STOPPED:
         return Stopped("stopped by a signal")
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        return UserError(
-            "killed (SIGKILL), as the system does when memory runs out",
-            do=less_memory,
-            code=ExitCode.RESOURCES,
-        )
+        what = "killed (SIGKILL), as the system does when memory runs out"
+        if by_kernel:
+            what = "killed by the kernel: this machine, or the limit of its container, ran out of memory"
+        return UserError(what, do=less_memory, code=ExitCode.RESOURCES)
     found = read_failure(folder)
     if found is not None:
         return found

@@ -47,7 +47,7 @@ class Job:
 class JobSet:
     """What all jobs of a command share. base: the folder around theirs, which the command that resumes names.
     options: those of the command; `output` and `overrides` are not used.  resume: whether runs that exist are
-    continued.  parent: the tracked run above theirs."""
+    continued.  parent: the tracked run above theirs.  measures: as of `Run`."""
 
     base: Path
     options: RunOptions
@@ -55,8 +55,11 @@ class JobSet:
     inputs: Mapping[str, Path]
     parent: Parent | None
     resume: bool
+    measures: bool = True
     noun: ClassVar[str] = "run"
     tracked: ClassVar[bool] = True
+    copies: ClassVar[int] = 5
+    """The teacher, and a student as large: weights, gradients and two states of the optimizer."""
     less_memory: ClassVar[str] = (
         "use fewer --workers, or less memory for each, e.g. --set stages.*.training.max_tokens=2048"
     )
@@ -83,7 +86,10 @@ class JobSet:
 
     def make_run(self, job: Job, console: Console) -> Run:
         """Its run, not started."""
-        return Run(job.recipe, self.options_of(job), console, self.verb, self.inputs, parent=self.parent, tags=job.tags)
+        return Run(
+            job.recipe, self.options_of(job), console, self.verb, self.inputs, parent=self.parent, tags=job.tags,
+            measures=self.measures,
+        )  # fmt: skip
 
     def run(self, job: Job, console: Console) -> None:
         """Make the run in this process and write its outcome. Raises what a run raises."""
@@ -125,7 +131,9 @@ def pack(job: Job, shared: JobSet) -> dict[str, Any]:
             "recipe": job.recipe.model_dump(mode="json"), "folder": str(job.folder), "tags": dict(job.tags),
         },
         "options": options | {"chain": None if chain is None else dataclasses.asdict(chain)},
-        "shared": {"base": str(shared.base), "verb": shared.verb, "resume": shared.resume},
+        "shared": {
+            "base": str(shared.base), "verb": shared.verb, "resume": shared.resume, "measures": shared.measures,
+        },
         "inputs": {name: str(path) for name, path in shared.inputs.items()},
         "parent": None if shared.parent is None else dataclasses.asdict(shared.parent),
         "argv": sys.argv,
@@ -141,7 +149,8 @@ def unpack(packed: Mapping[str, Any]) -> tuple[Job, JobSet]:
     shared = dict(packed["shared"])
     inputs = {name: Path(path) for name, path in packed["inputs"].items()}
     above = None if parent is None else Parent(**parent)
-    return job, JobSet(Path(shared["base"]), made, shared["verb"], inputs, above, shared["resume"])
+    base, verb, resume, measures = (shared[name] for name in ("base", "verb", "resume", "measures"))
+    return job, JobSet(Path(base), made, verb, inputs, above, resume, measures)
 
 
 # --- failures ---------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from compress.contracts import RunOptions
 from compress.cpus import read_cpus
 from compress.errors import ExitCode, Stopped, UserError
 from compress.run.jobs.child import explain_end, interrupt, start
+from compress.run.jobs.memory import KillWatch, estimate_bytes
 from compress.run.jobs.processes import Ended, close, describe, last_line
 from compress.run.jobs.work import AnyJob, Work
 from compress.storage import atomic, lock
@@ -119,13 +120,15 @@ class RayCluster:
         task = self.ray.remote(max_retries=RETRIES, num_cpus=self.threads, num_gpus=_count_gpus(shared.options))(
             run_task
         )
+        memory = [int(node["Resources"].get("memory", 0)) for node in self.ray.nodes() if node["Alive"]]
         running: dict[Any, AnyJob] = {}
         asked = False
         with console.board(f"{shared.noun}s", len(todo)) as board:
             while (todo and not stop.requested) or running:
                 while todo and (self.most is None or len(running) < self.most) and not stop.requested:
                     job = todo.popleft()
-                    running[task.remote(self._pack(job, shared))] = job
+                    asked_bytes = choose_bytes(shared, job, memory)
+                    running[task.options(memory=asked_bytes).remote(self._pack(job, shared))] = job
                     board.begin(job.name)
                 if stop.requested and not asked:
                     asked = True
@@ -152,7 +155,7 @@ class RayCluster:
 
     def _explain(self, one: Any, job: AnyJob, shared: Work, asked: bool) -> UserError | Stopped | None:
         try:
-            code = self.ray.get(one)
+            code, by_kernel = self.ray.get(one)
         except self.ray.exceptions.TaskCancelledError:
             return Stopped("stopped by a signal")
         except self.ray.exceptions.RayError as error:
@@ -165,7 +168,7 @@ class RayCluster:
                 "use fewer --workers, or more --threads for each run, so that fewer share a machine" if memory else None
             )
             return UserError(what, why=why, do=do, code=ExitCode.RESOURCES)
-        return explain_end(code, job.folder, job.log, shared.less_memory)
+        return explain_end(code, job.folder, job.log, shared.less_memory, by_kernel=by_kernel)
 
 
 def import_ray() -> Any:
@@ -186,6 +189,13 @@ def import_ray() -> Any:
 def share_cluster(cpus: Sequence[int], runs: int) -> int:
     """CPUs of each of so many runs at once. cpus: of each machine; a run does not span two."""
     return max(1, min(max(cpus, default=1), sum(cpus) // max(1, runs)))
+
+
+def choose_bytes(shared: Work, job: AnyJob, nodes: Sequence[int]) -> int | None:
+    """Memory that a task asks for, at most that of the largest node, so that it can start; None where no node has any.
+    Ray does not enforce it: fewer tasks share a machine. nodes: bytes of each."""
+    most = max(nodes, default=0)
+    return min(estimate_bytes(shared.list_paths([job]), shared.copies), most) or None
 
 
 def _count_gpus(options: RunOptions) -> int:
@@ -292,14 +302,16 @@ def check_answer(host: str, answer: Mapping[str, Any], here: Mapping[str, str | 
 # --- on a worker --------------------------------------------------------------------------------------------------
 
 
-def run_task(given: Mapping[str, Any]) -> int:
-    """Do a packed job in a process of its own; returns its exit code. A cancelled task stops it as Ctrl-C does."""
+def run_task(given: Mapping[str, Any]) -> tuple[int, bool]:
+    """Do a packed job in a process of its own; returns its exit code, and whether this machine's kernel killed a
+    process for memory meanwhile. A cancelled task stops it as Ctrl-C does."""
     os.chdir(given["folder"])
     packed, log = dict(given["packed"]), Path(given["log"])
     folder = Path(packed["job"]["folder"])
     wait_for_folder(folder)
     if packed["kind"] == "run":  # a task that is tried again finds the run that it began
         packed["shared"] = {**packed["shared"], "resume": True}
+    kernel = KillWatch()
     process = start(packed, log, threads=given["threads"], environ=given["environ"])
     try:
         while process.poll() is None:
@@ -310,7 +322,7 @@ def run_task(given: Mapping[str, Any]) -> int:
         interrupt(process, signal.SIGTERM)
         raise
     close(process)
-    return int(process.returncode)
+    return int(process.returncode), kernel.has_killed()
 
 
 def wait_for_folder(folder: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Protocol
 from compress.console import Console
 from compress.errors import Stopped, UserError
 from compress.run.jobs.child import Process, explain_end, interrupt, start
+from compress.run.jobs.memory import KillWatch
 from compress.run.jobs.work import AnyJob, Work
 from compress.storage.signals import StopFlag
 
@@ -80,7 +81,7 @@ class LocalWorkers:
 
     def run(self, todo: deque[AnyJob], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
         running: dict[int, tuple[AnyJob, Process]] = {}
-        asked = False
+        asked, kernel = False, KillWatch()
         with console.board(f"{shared.noun}s", len(todo)) as board:
             try:
                 while (todo and not stop.requested) or running:
@@ -100,7 +101,8 @@ class LocalWorkers:
                             continue
                         del running[place]
                         close(process)
-                        error = explain_end(code, job.folder, job.log, shared.less_memory)
+                        by_kernel = code != 0 and kernel.has_killed()
+                        error = explain_end(code, job.folder, job.log, shared.less_memory, by_kernel=by_kernel)
                         board.end(job.name, describe(error))
                         yield Ended(job, error)
                     board.draw()

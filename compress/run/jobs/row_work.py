@@ -38,6 +38,7 @@ class RowWork:
     noun: ClassVar[str] = "worker"
     tracked: ClassVar[bool] = False
     less_memory: ClassVar[str] = "use fewer --workers"
+    copies: ClassVar[int] = 2
 
     def list_missing(self) -> list[Shard]:
         """Shards that are not there."""

@@ -23,6 +23,7 @@ from compress.run.jobs.work import AnyJob, Work, concerns_one
 from compress.run.teachers import teacher_recipe
 from compress.storage.signals import StopFlag
 
+MOST_ASKED = 4
 _SHOWN_LINES = 15
 """Of the log of a job that failed."""
 
@@ -71,6 +72,12 @@ def require_executor(options: RunOptions) -> None:
         from compress.run.jobs.on_ray import import_ray
 
         import_ray()
+
+
+def count_places(options: RunOptions) -> int:
+    """Jobs that are done at once by the flags; on a cluster, of which nothing is asked yet, MOST_ASKED."""
+    asked = read_cpus().usable if options.workers == "auto" else options.workers
+    return asked or (MOST_ASKED if options.on is not None else 1)
 
 
 def choose_executor(options: RunOptions, jobs: int, console: Console, *, timed: bool = True) -> Executor:

@@ -31,6 +31,7 @@ class StageWork:
     noun: ClassVar[str] = "worker"
     tracked: ClassVar[bool] = False
     less_memory: ClassVar[str] = "use fewer --workers"
+    copies: ClassVar[int] = 2
 
     def list_missing(self) -> list[str]:
         """As of `ShardWork`."""

@@ -37,11 +37,13 @@ class AnyJob(Protocol):
 
 class Work(Protocol):
     """What all jobs of a command share. noun: one of them, for people.  tracked: whether they log to a store.
-    less_memory: what to do about a job that memory ran out for."""
+    less_memory: what to do about a job that memory ran out for.  copies: of the weights of its models that a job holds,
+    gradients and states of the optimizer included."""
 
     noun: ClassVar[str]
     tracked: ClassVar[bool]
     less_memory: ClassVar[str]
+    copies: ClassVar[int]
 
     @property
     def base(self) -> Path:

@@ -173,7 +173,8 @@ class TeacherCache:
             for name in missing if claimed is None else claims.share_out(claimed, missing):
                 shard = missing[name]
                 fields = [field for field, shards in self.fields.items() if not shards.path(shard).exists()]
-                done = self._fill_shard(shard, self.division.rows_of(shard), fields, live, work, progress, done)
+                if fields:  # else a worker of a command that was killed has written them meanwhile
+                    done = self._fill_shard(shard, self.division.rows_of(shard), fields, live, work, progress, done)
 
     def _fill_shard(
         self,
