@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -304,6 +305,23 @@ def test_an_error_of_a_worker_ends_the_others(several: Path, compress: Cli, monk
     done = compress(*SHARED, "--workers", "2", "--output", "runs/x")
     assert done.code == ExitCode.INPUT
     assert "the teacher cache was built for other data" in done.line
+
+
+def test_ctrl_c_while_workers_fill_names_the_command_that_goes_on(
+    several: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = WorkersHere(stopped=True)
+    monkeypatch.setattr(shards, "choose_executor", lambda *_, **__: workers)
+    words = [*SHARED, "--workers", "2", "--output", "runs/x"]
+    done = compress(*words)
+    assert done.code == ExitCode.STOPPED
+    assert (
+        done.err.splitlines()[-1] == f"stopped by SIGINT; continue with: {shlex.join(['compress', *words, '--resume'])}"
+    )
+    workers.stopped = False
+    again = compress(*words, "--resume")
+    assert again.code == 0, again.err
+    assert (several / "answers/task/fields/logits-32bit/shards.json").is_file()
 
 
 @pytest.mark.slow
