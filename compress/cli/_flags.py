@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from compress.cli.options import AMOUNT, MILLISECONDS, Duration, ModelName, Names, Option
+from compress.cli._help import Option
+from compress.cli._types import AMOUNT, MILLISECONDS, Duration, ModelName, Names
 from compress.errors import UserError
 
 if TYPE_CHECKING:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from compress.cli.options import Command, ModelName, shared
+from compress.cli._help import Command
+from compress.cli._types import ModelName
+from compress.cli.options import shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import (
-    Command,
-    ModelName,
-    RunOrModel,
+from compress.cli._groups import (
     bootstrap_option,
     group_option,
     length_option,
-    shared,
     slice_options,
     split_option,
     threads_option,
 )
+from compress.cli._help import Command
+from compress.cli._types import ModelName, RunOrModel
+from compress.cli.options import shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compress.cli._flags import resolve, stage_flags
+from compress.cli._help import Command
 from compress.cli._verbs import run_stages
-from compress.cli.options import Command, shared
+from compress.cli.options import shared
 from compress.stages.distill.flags import TABLE
 
 if TYPE_CHECKING:

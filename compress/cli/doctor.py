@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from compress import __version__
-from compress.cli.options import Command, shared
+from compress.cli._help import Command
+from compress.cli.options import shared
 from compress.cpus import read_cpus
 from compress.errors import ExitCode, UserError
 

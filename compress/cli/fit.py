@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compress.cli._help import Command
 from compress.cli._renamed import RenamedChoice
-from compress.cli.options import Command, Duration, Milliseconds, ModelName, shared
+from compress.cli._types import Duration, Milliseconds, ModelName
+from compress.cli.options import shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compress.cli.options import Command, InputPlace, ModelName, Option, shared, worker_options
+from compress.cli._groups import worker_options
+from compress.cli._help import Command, Option
+from compress.cli._types import InputPlace, ModelName
+from compress.cli.options import shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions

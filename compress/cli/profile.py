@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import Command, ModelName, shared, threads_option
+from compress.cli._groups import threads_option
+from compress.cli._help import Command
+from compress.cli._types import ModelName
+from compress.cli.options import shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import Command, ModelName, group_option, shared, split_option
+from compress.cli._groups import group_option, split_option
+from compress.cli._help import Command
+from compress.cli._types import ModelName
+from compress.cli.options import shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli.options import Command, HubName, ModelName, shared
+from compress.cli._help import Command
+from compress.cli._types import HubName, ModelName
+from compress.cli.options import shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions

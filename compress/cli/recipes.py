@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from compress.cli._types import RecipeName
 from compress.cli.main import debug_option
-from compress.cli.options import RecipeName
 from compress.errors import ExitCode, UserError, nearest
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compress.cli._flags import stage_flags
+from compress.cli._help import Command
+from compress.cli._types import RecipeName
 from compress.cli._verbs import run_stages
-from compress.cli.options import Command, RecipeName, shared
+from compress.cli.options import shared
 from compress.stages.shared.flags import RECOVERY, SEEDS, Table
 
 if TYPE_CHECKING:

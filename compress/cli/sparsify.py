@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compress.cli._flags import run_table, stage_flags
-from compress.cli.options import Command, TeacherName, shared
+from compress.cli._help import Command
+from compress.cli._types import TeacherName
+from compress.cli.options import shared
 from compress.stages.sparsify.flags import TABLE
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from compress.cli._flags import as_given
+from compress.cli._help import Command
 from compress.cli._verbs import run_stages
-from compress.cli.options import Command, shared
+from compress.cli.options import shared
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions

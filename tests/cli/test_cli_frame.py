@@ -308,7 +308,7 @@ def test_completion_waits_for_no_heavy_import() -> None:
 
 def test_the_flag_names_every_runtime() -> None:
     """Written again beside the flag: `--help` must not import what computes."""
-    from compress.cli import options
+    from compress.cli import _groups
     from compress.onnx import runtimes
 
-    assert options.RUNTIMES == runtimes.RUNTIMES
+    assert _groups.RUNTIMES == runtimes.RUNTIMES

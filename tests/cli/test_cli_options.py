@@ -9,19 +9,23 @@ import pytest
 from click.testing import CliRunner
 
 from compress.cli import main as frame
-from compress.cli.options import DATA_ANSWERS, GROUPS, LabelNames, ThreadCount, run_options, shared
+from compress.cli._groups import GROUPS
+from compress.cli._types import LabelNames, ThreadCount
+from compress.cli.options import DATA_ANSWERS, run_options, shared
 from compress.contracts import Override, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import DataSpec, load_recipe
 
 EVERYTHING = tuple(GROUPS)
+DOUBLED = ("display", "overrides", "print_recipe", "runtime", "device", "compute", "trainings")
+"""Groups whose flags are in another group, or in all."""
 
 
 def told(*args: str, groups: tuple[str, ...] = EVERYTHING) -> RunOptions:
     seen: list[RunOptions] = []
 
     @click.command()
-    @shared(*(g for g in groups if g not in ("display", "overrides", "print_recipe", "runtime", "device", "compute")))
+    @shared(*(g for g in groups if g not in DOUBLED))
     @click.option("--own")
     def command(options: RunOptions, own: str | None) -> None:
         seen.append(options)
