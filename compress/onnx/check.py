@@ -169,7 +169,7 @@ def _drop_close_rows(model: Model, batches: Sequence[Batch]) -> Sequence[Batch]:
             clear = (
                 model.answer_early(there).margins > CLOSE
                 if model.exits
-                else model.keep_tokens(there).margins > CLOSE_SHARE
+                else model.keep_tokens(there).find_margins() > CLOSE_SHARE
             )
             rows = np.flatnonzero(clear.cpu().numpy())
             kept += [take_rows(batch.on_host, rows)] if len(rows) else []

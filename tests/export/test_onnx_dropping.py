@@ -43,7 +43,7 @@ def test_rows_of_one_batch_and_rows_alone(runtime: type[FileSession], integers: 
 @torch.inference_mode()
 def test_what_rounding_decides_is_not_held_against_a_file() -> None:
     model, batch = drop_tokens(make_plain_model(), KEPT), draw_batch()
-    margins = model.keep_tokens(batch).margins
+    margins = model.keep_tokens(batch).find_margins()
     assert (margins > 0).all()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compress.onnx.check.CLOSE_SHARE", float(margins.median()))

@@ -20,45 +20,55 @@ from compress.encoder.modules.layout import PackedLayout
 
 @dataclass(frozen=True)
 class KeptTokens:
-    """x: (T', D) states of the tokens that are left after all layers.  layout: of these.  margins: (B,) how near the
-    choice of any layer came to another one, in shares of attention."""
+    """x: (T', D) states of the tokens that are left after all layers.  layout: of these.  choices: one for each layer
+    that drops tokens."""
 
     x: Tensor
     layout: PackedLayout
-    margins: Tensor
+    choices: Sequence[TokenChoice]
+
+    def find_margins(self) -> Tensor:
+        """(B,) how near the choice of any layer came to another one, in shares of attention."""
+        return torch.stack([choice.find_margins() for choice in self.choices]).amin(0)
 
 
-def compute_kept_tokens(config: EncoderConfig, layers: nn.ModuleList, x: Tensor, layout: PackedLayout) -> KeptTokens:
-    """All layers, without the final norm. x: (T, D) embeddings."""
-    assert config.kept_tokens is not None
-    lengths, before = layout.lengths, ALL
-    margins = torch.full((len(lengths),), torch.inf, device=x.device)
-    for group, percent in zip(config.groups, config.kept_tokens, strict=True):
-        layer: Any = layers[group]
-        if percent == before:
-            x = layer(x, layout, LayerTrace())
-            continue
-        choice = _Choice(layout, [count_kept(length, percent) for length in lengths])
-        x = layer(x, layout, choice.trace, between=choice.take)
-        layout, margins, before = choice.kept, torch.minimum(margins, choice.margins), percent
-    return KeptTokens(x, layout, margins)
+class TokenChoice:
+    """Of the tokens that a layer's attention leaves. before: the layout of those that it reads.  counts: tokens of each
+    text that go on.  trace: of the layer.  kept: the layout of these tokens, once `take` was called."""
 
-
-class _Choice:
-    """Of the tokens that a layer's attention leaves. trace: of that layer.  kept: the layout of the tokens that go on,
-    once `take` was called."""
-
-    def __init__(self, layout: PackedLayout, counts: Sequence[int]) -> None:
-        self.kept, self.counts, self.trace = layout, counts, LayerTrace(wants_maps=True)
-        self.margins = torch.empty(0)
+    def __init__(self, before: PackedLayout, counts: Sequence[int]) -> None:
+        self.before, self.counts, self.trace = before, counts, LayerTrace(wants_maps=True)
+        self.kept = before
+        self._received = self._order = torch.empty(0)
 
     def take(self, x: Tensor) -> Tensor:
         """(T, D) → (T', D)"""
         assert self.trace.maps is not None
         with torch.no_grad():  # which tokens go on is no function that could be learned
-            received = BlockMaps.of(self.trace.maps.probabilities).sum_received()
-            self.kept, places, self.margins = self.kept.keep(received, self.counts)
+            self._received = BlockMaps.of(self.trace.maps.probabilities).sum_received()
+            self.kept, places, self._order = self.before.keep(self._received, self.counts)
+        self.trace.maps = None
         return x.index_select(0, places)
+
+    def find_margins(self) -> Tensor:
+        """(B,)"""
+        return self.before.find_margins(self._received, self.counts, self._order)
+
+
+def compute_kept_tokens(config: EncoderConfig, layers: nn.ModuleList, x: Tensor, layout: PackedLayout) -> KeptTokens:
+    """All layers, without the final norm. x: (T, D) embeddings."""
+    assert config.kept_tokens is not None
+    lengths, before, choices = layout.lengths, ALL, list[TokenChoice]()
+    for group, percent in zip(config.groups, config.kept_tokens, strict=True):
+        layer: Any = layers[group]
+        if percent == before:
+            x = layer(x, layout, LayerTrace())
+            continue
+        choice = TokenChoice(layout, [count_kept(length, percent) for length in lengths])
+        x = layer(x, layout, choice.trace, between=choice.take)
+        choices.append(choice)
+        layout, before = choice.kept, percent
+    return KeptTokens(x, layout, choices)
 
 
 def pack_padded(input_ids: Tensor, mask: Tensor | None, segment_ids: Tensor | None) -> Batch:

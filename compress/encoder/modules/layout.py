@@ -126,25 +126,29 @@ class PackedLayout:
         return layout, tokens
 
     def keep(self, scores: Tensor, counts: Sequence[int]) -> tuple[PackedLayout, Tensor, Tensor]:
-        """(the layout of the tokens with the largest scores, (T',) int64 their places in the order of the text, (B,) by
-        how much each sequence's last of them exceeds the first that is left out).
+        """(the layout of the tokens with the largest scores, (T',) int64 their places in the order of the text, (T,)
+        the places of all tokens, sequence by sequence from the largest score on).
 
-        scores: (T,).  counts: tokens of each sequence that stay, its first token among them in any case.
+        scores: (T,), at most the number of tokens of a sequence.  counts: tokens of each sequence that stay, its first
+        token among them in any case.
         """
-        device, starts = scores.device, self.cu_seqlens[:-1]
-        scores = scores.index_fill(0, starts, torch.inf)
-        best = scores.argsort(descending=True, stable=True)
-        best = best[self._rows(scores).index_select(0, best).argsort(stable=True)]  # sequence by sequence
-        before, after = (np.concatenate(([0], np.cumsum(n))) for n in (self.lengths, counts))
-        chosen = np.concatenate([np.arange(start, start + n) for start, n in zip(before, counts, strict=False)])
-        places = best.index_select(0, torch.from_numpy(chosen).to(device)).sort().values
-        lasts = torch.tensor([start + n - 1 for start, n in zip(before, counts, strict=False)], device=device)
-        ordered = scores.index_select(0, best)
-        whole = torch.tensor([n == length for n, length in zip(counts, self.lengths, strict=True)], device=device)
-        margins = ordered[lasts] - ordered[(lasts + 1).clamp(max=len(ordered) - 1)]
-        bounds = torch.from_numpy(after).to(self.cu_seqlens.dtype)
-        layout = PackedLayout(bounds.to(device), max(counts), HostValues({"cu_seqlens": bounds}))
-        return layout, places, margins.masked_fill(whole, torch.inf)
+        device, most = scores.device, self.max_length + 1
+        scores = scores.double().index_fill(0, self.cu_seqlens[:-1], most)
+        order = (self._rows(scores) * (2.0 * most) - scores).argsort()
+        starts, ends = (np.concatenate(([0], np.cumsum(n))) for n in (self.lengths, counts))
+        chosen = np.concatenate([np.arange(start, start + n) for start, n in zip(starts, counts, strict=False)])
+        places = order.index_select(0, torch.from_numpy(chosen).to(device)).sort().values
+        bounds = torch.from_numpy(ends).to(self.cu_seqlens.dtype)
+        return PackedLayout(bounds.to(device), max(counts), HostValues({"cu_seqlens": bounds})), places, order
+
+    def find_margins(self, scores: Tensor, counts: Sequence[int], order: Tensor) -> Tensor:
+        """(B,) by how much the score of the last token that `keep` keeps of a sequence exceeds that of the next."""
+        pairs = zip(counts, self.lengths, strict=True)
+        whole = torch.tensor([n == length for n, length in pairs], device=scores.device)
+        lasts = self.cu_seqlens[:-1] + torch.tensor(counts, device=scores.device) - 1
+        ordered = scores[order]
+        margins = ordered[lasts] - ordered[(lasts + 1).clamp(max=len(order) - 1)]
+        return margins.masked_fill(whole, torch.inf)
 
     @property
     def pads(self) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from compress.contracts import Batch
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.token_dropping import find_head_obstacle
 from compress.encoder.config.unsupported import refuse_dropped_tokens
@@ -20,8 +21,9 @@ from compress.encoder.reshape.dropped_tokens import drop_tokens
 from compress.errors import ExitCode, UserError
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.objectives.hard_labels import Objective as HardLabels
+from compress.recipe.schema import LatencySpec
 from compress.stages.drop_tokens.measuring import count_choices, find_mean_length, measure_drops
-from compress.stages.drop_tokens.plans import Plan
+from compress.stages.drop_tokens.plans import MeasuredDrops, Plan
 from compress.stages.drop_tokens.spec import Spec
 from compress.stages.shared.folder_meta import folder_meta
 from compress.stages.shared.model_shape import ModelShape
@@ -118,42 +120,61 @@ class Stage:
     # --- which tokens ---------------------------------------------------------------------------------------
 
     def _choose(self, loaded: LoadedModel) -> tuple[Plan, Sequence[PlanTrial]]:
-        """The boldest plan within the bound, and all that were evaluated: one after the other, until one is not."""
-        c, s, model = self.context, self.spec, loaded.model
-        assert s.max_drop is not None
+        """The boldest plan within the bound, and all that were evaluated."""
+        c, model = self.context, loaded.model
         data = TaskData.encode(c.table(), loaded, c)
-        few = sample_batches(data.validation, len(data.validation), s.rows, c)
+        few = sample_batches(data.validation, len(data.validation), self.spec.rows, c)
         latency = c.recipe.evaluation.latency
         if latency.length is None:
             latency = latency.model_copy(update={"length": find_mean_length(few)})
-        depth = model.config.depth
-        with c.workshop.progress("losses of dropped tokens", count_choices(depth), "choices") as progress:
+        drops = self._measure_drops(model, few, latency)
+        tried = self._try_plans(model, data, drops)
+        if tried:
+            c.show("plans, on validation rows", *_tabulate(tried))
+        return self._take_fastest(model, tried, latency), tried
+
+    def _measure_drops(self, model: Model, few: Sequence[Batch], latency: LatencySpec) -> MeasuredDrops:
+        c, choices = self.context, count_choices(model.config.depth)
+        with c.workshop.progress("losses of dropped tokens", choices, "choices") as progress:
 
             def told(done: int) -> None:
                 c.workshop.stop()
                 progress.update(done)
 
             drops = measure_drops(model, few, latency, c.device, told)
-        lost, tried = self._measure_loss(model, data), []
-        for plan in drops.list_plans(PLANS):
-            tried.append(PlanTrial(plan, drops.expect_ms(plan), lost(plan)))
-            c.workshop.stop()
-            if tried[-1].points > s.max_drop:
-                break
-        within = [trial.plan for trial in tried if trial.points <= s.max_drop]
         c.say(f"choosing tokens once takes {drops.choosing:.3f} ms of a text of {latency.tokens} tokens, in torch")
+        return drops
+
+    def _try_plans(self, model: Model, data: TaskData, drops: MeasuredDrops) -> list[PlanTrial]:
+        """On all validation rows, one after the other from the mildest on, until one loses more than the bound."""
+        c, tried, plans = self.context, list[PlanTrial](), drops.list_plans(PLANS)
+        if not plans:
+            return tried
+        assert self.spec.max_drop is not None
+        with c.workshop.progress("evaluating plans", len(plans), "plans") as progress:
+            lost = self._measure_loss(model, data)
+            for plan in plans:
+                c.workshop.stop()
+                tried.append(PlanTrial(plan, drops.expect_ms(plan), lost(plan)))
+                progress.update(len(tried))
+                if tried[-1].points > self.spec.max_drop:
+                    break
+        return tried
+
+    def _take_fastest(self, model: Model, tried: Sequence[PlanTrial], latency: LatencySpec) -> Plan:
+        """The last plan within the bound. Raises UserError (refused) where there is none, or it saves no time."""
+        c, bound = self.context, self.spec.max_drop
+        assert bound is not None
+        within = [trial.plan for trial in tried if trial.points <= bound]
         if not within:
             least = f"the mildest loses {tried[0].points:.2f}" if tried else "no choice of tokens saves its own time"
-            raise _make_useless_error(f"no plan is faster within {s.max_drop:g} points", least)
-        plan = within[-1]
-        whole, ours = (one.p50 for one in measure_models([model, drop_tokens(model, plan)], latency, c.device))
-        c.say(f"{ours:.2f} ms for a text of {latency.tokens} tokens in torch, {whole:.2f} ms with all tokens")
+            raise _make_useless_error(f"no plan is faster within {bound:g} points", least)
+        whole, ours = (one.p50 for one in measure_models([model, drop_tokens(model, within[-1])], latency, c.device))
+        times = f"{ours:.2f} ms for a text of {latency.tokens} tokens in torch, {whole:.2f} ms with all tokens"
+        c.say(times)
         if ours > PAYS * whole:
-            raise _make_useless_error(
-                f"dropping tokens saves no time within {s.max_drop:g} points",
-                f"{ours:.2f} ms for a text of {latency.tokens} tokens, {whole:.2f} ms with all tokens",
-            )
-        return plan, tried
+            raise _make_useless_error(f"dropping tokens saves no time within {bound:g} points", times)
+        return within[-1]
 
     def _measure_loss(self, model: Model, data: TaskData) -> Callable[[Plan], float]:
         """Plan → points of the main metric that it loses on the validation rows."""
@@ -168,12 +189,8 @@ class Stage:
         return lambda plan: 100 * (whole - value(drop_tokens(model, plan)))
 
     def _tell(self, tried: Sequence[PlanTrial], log: TrackedRun) -> None:
-        if not tried:
-            return
-        columns = ("% of tokens after each layer", "expected ms", "points lost")
-        rows = [(_format(t.plan), f"{t.expected:.2f}", f"{t.points:.2f}") for t in tried]
-        self.context.show("plans, on validation rows", columns, rows)
-        log.table(self.context.folder / TRIED, columns, rows)
+        if tried:
+            log.table(self.context.folder / TRIED, *_tabulate(tried))
 
 
 def _check_encoder(config: EncoderConfig, where: str) -> None:
@@ -189,6 +206,12 @@ def _make_obstacle_error(obstacle: str | None, where: str) -> UserError:
 def _make_useless_error(what: str, why: str) -> UserError:
     do = "allow more, train with --keep-tokens, or use prune-layers: short texts have few tokens to drop"
     return UserError(what, where="max_drop", why=why, do=do, code=ExitCode.REFUSED)
+
+
+def _tabulate(tried: Sequence[PlanTrial]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(columns, rows) of what was tried."""
+    rows = [(_format(trial.plan), f"{trial.expected:.2f}", f"{trial.points:.2f}") for trial in tried]
+    return ("% of tokens after each layer", "expected ms", "points lost"), rows
 
 
 def _format(plan: Sequence[int]) -> str:
