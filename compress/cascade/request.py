@@ -114,7 +114,7 @@ def require_own_rows(table: Table, max_drop: float, confidence: float = CONFIDEN
         raise UserError(
             f"{rows:,} validation rows cannot prove a loss below {max_drop:g} points", where="--max-drop",
             why=f"{math.ceil(needed):,} are needed at {confidence:g} % confidence, if no row is lost",
-            do="give more validation rows, a larger --max-drop or a lower --confidence",
+            do="give more validation rows, or a larger --max-drop",
         )  # fmt: skip
 
 
