@@ -38,7 +38,7 @@ class ChildServer:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(600)  # far above what ending takes on a busy machine
         self._process.stdout.close()
 
 
