@@ -218,12 +218,17 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return folded[hit[0]] if hit else None
 
 
+def suggest(word: str, known: Iterable[str]) -> str | None:
+    """`did you mean 'x'?` when something is near."""
+    hit = nearest(word, known)
+    return None if hit is None else f"did you mean '{hit}'?"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`did you mean 'x'?` when something is near, else the list of what is known."""
     known = sorted(known)
-    hit = nearest(word, known)
-    if hit is not None:
-        return f"did you mean '{hit}'?"
+    if (found := suggest(word, known)) is not None:
+        return found
     if not known:
         return "there are none"
     more = f", … ({len(known):,} in all)" if len(known) > _SHOWN_NAMES else ""

@@ -32,8 +32,11 @@ def launch(
     else:
         share = None
         if options.workers is not None or options.on is not None:
-            if not any(stage.shares_work() for stage in loaded.recipe.stages):
-                do = "add --seeds N or --sweep KEY=V1,V2, or --teacher-cache FOLDER, or remove it"
+            stages = loaded.recipe.stages
+            if not any(stage.shares_work() for stage in stages):
+                cached = next((i for i, stage in enumerate(stages) if hasattr(stage, "cache")), None)
+                more = "" if cached is None else f", set a teacher cache (stages.{cached}.cache)"
+                do = f"add --seeds N or --sweep KEY=V1,V2{more}, or remove it"
                 require_no_workers(options, "this command makes one run", do)
             require_executor(options)
             share = share_parts

@@ -36,7 +36,7 @@ from compress.fit.train.trainer import Trainer
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.run.folder import Request, claim, resumable
-from compress.run.jobs import require_executor
+from compress.run.jobs import require_cluster
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag
@@ -158,11 +158,12 @@ class Fit:
 
 
 def _check_workers(wanted: FitOptions, options: RunOptions) -> None:
-    """Raise UserError for workers that would have nothing to do, and for a cluster whose library is missing."""
+    """Raise UserError for workers that would have nothing to do, for a cluster that does not answer, and for one whose
+    library is missing."""
     for flag in ("workers", "on"):
         if getattr(options, flag) is not None and wanted.train == "none":
             raise UserError("needs training", where=f"--{flag}", do="add --train recover or --train full")
-    require_executor(options)
+    require_cluster(options)
 
 
 def fit(wanted: FitOptions, options: RunOptions, console: Console) -> None:

@@ -33,7 +33,7 @@ BlockLoss = Callable[[Tensor, Tensor | None, int, int], Tensor]
 
 def logits_at(output: VocabularyOutput, rows: Tensor | None) -> Tensor:
     """(R, V) of the shared logits: at the tokens `rows`, or at every token when None."""
-    logits = output.shared_logits(_compute_padded if kernels.are_for(output.features) else None)
+    logits = output.shared_logits(_compute_padded if kernels.support(output.features) else None)
     if output.positions is not None:
         assert rows is not None, "logits of all tokens are needed, but the model computed only the masked ones"
         return logits
@@ -50,7 +50,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     def launch(z: Tensor, gradient: Tensor | None, first: int, last: int) -> Tensor:
         return kernels.cross_entropy(z, labels[first:last], gradient, 1 / logits.shape[0])
 
-    if kernels.are_for(logits):
+    if kernels.support(logits):
         return _mean_loss(logits, launch)
 
     def block(z: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,7 @@ def divergence(
     vocabulary = teacher.weight.shape[0]
     _same_vocabulary(logits, features.shape[0], vocabulary)
     selected = dataclasses.replace(teacher, features=features)
-    if kernels.are_for(logits) and kernels.are_for(features):
+    if kernels.support(logits) and kernels.support(features):
         return _mean_loss(logits, _launched(selected, temperature, logits.shape[0]))
     theirs = _TeacherRows(selected)
 
@@ -230,7 +230,7 @@ class _MeanLoss(torch.autograd.Function):
         rows, vocabulary = logits.shape
         step = _DEVICE_ROWS if logits.device.type != "cpu" else max(1, _CACHED_BYTES // (4 * vocabulary))
         keep = bool(ctx.needs_input_grad[0])  # pyright: ignore[reportAttributeAccessIssue]
-        make = kernels.new_gradient if kernels.are_for(logits) else torch.empty_like
+        make = kernels.new_gradient if kernels.support(logits) else torch.empty_like
         gradient = make(logits) if keep else None
         total = torch.zeros((), dtype=torch.float64, device=logits.device)
         for first in range(0, rows, step):

@@ -34,13 +34,13 @@ _library.define(
 )
 
 
-def are_for(logits: Tensor) -> bool:
+def support(logits: Tensor) -> bool:
     """Whether losses of these logits are computed here."""
-    return logits.is_cuda and logits.dtype in _KINDS and work()
+    return logits.is_cuda and logits.dtype in _KINDS and are_working()
 
 
 @functools.cache
-def work() -> bool:
+def are_working() -> bool:
     """Whether Triton compiles and launches a kernel on this machine's GPU. If not, one warning reports why."""
     try:
         _import_triton()  # first: where it is missing, nothing else is to blame

@@ -50,13 +50,13 @@ def announce_stage(recipe: Recipe, spec: StageSpec, context: StageContext) -> di
 
 
 def prepare_announced(
-    told: Mapping[str, Any], chain: ChainOptions | None, console: Console, **services: Any
+    announced: Mapping[str, Any], chain: ChainOptions | None, console: Console, **services: Any
 ) -> AnnouncedStage:
     """Prepare the stage that `announce_stage` described. services: what its context calls, beside data. Raises
     UserError as the stage does."""
-    recipe = load_recipe(told["recipe"])
-    spec = registry.stage_spec(told["spec"]["kind"]).model_validate(told["spec"])
-    given = dict(told["context"])
+    recipe = load_recipe(announced["recipe"])
+    spec = registry.stage_spec(announced["spec"]["kind"]).model_validate(announced["spec"])
+    given = dict(announced["context"])
     given |= {name: None if given[name] is None else Path(given[name]) for name in _FOLDERS}
     given["ensemble"] = _ENSEMBLE.validate_python(given["ensemble"])
     folder, device = given["teacher"] or given["model"], given["device"]

@@ -124,6 +124,9 @@ def test_a_column_can_be_named(tmp_path: Path) -> None:
     lines.write_text('{"left": "a", "wright": "b"}\n')
     with pytest.raises(UserError, match="the row has no right; did you mean 'wright'"):
         read_good(lines, columns)
+    lines.write_text("a good film\n")
+    with pytest.raises(UserError, match="not JSON: a good film; write one object .*, or remove --text-column"):
+        read_good(lines, columns)
     with pytest.raises(UserError, match="--text-pair-column b: the model reads one text; remove it"):
         EMBEDDED.renamed(None, "b")
     assert EMBEDDED.renamed(None, None) == EMBEDDED

@@ -158,6 +158,15 @@ def test_with_workers_several_trials_are_trained_at_once(tmp_path: Path) -> None
     assert Trials.count_finished(open_study(one.name, one.url)) == 4
 
 
+def test_a_start_that_cannot_be_written_leaves_no_trial_behind(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.healing.start = lambda plan: (tmp_path / "start" / "model").mkdir()
+    with pytest.raises(FileNotFoundError):
+        bench.run(3)
+    one = Trials(bench.fit, tmp_path, bench.healing, 3, None, 40)  # pyright: ignore[reportArgumentType]
+    assert states(one) == ["WAITING"]
+
+
 @pytest.mark.parametrize("error", [Stopped("stopped by SIGINT"), OutOfTime()])
 def test_a_trial_that_was_stopped_is_marked_as_failed_and_run_again(tmp_path: Path, error: Exception) -> None:
     first = Bench(tmp_path, {2: error})

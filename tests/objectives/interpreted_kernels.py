@@ -95,7 +95,7 @@ def check_losses(temperature: float) -> dict[str, float]:
     for with_kernels in (False, True):
         leaves = [x.clone().requires_grad_() for x in parts]
         output = VocabularyOutput(*leaves)
-        with mock.patch.object(kernels, "are_for", return_value=with_kernels):
+        with mock.patch.object(kernels, "support", return_value=with_kernels):
             logits = _vocabulary.logits_at(output, None)
             assert logits.stride(0) == (128 if with_kernels else size)
             kl = _vocabulary.divergence(logits, theirs, None, temperature)

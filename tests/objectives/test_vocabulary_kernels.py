@@ -116,18 +116,18 @@ def test_without_triton_or_a_compiler_one_line_says_so(
         monkeypatch.setattr(kernels, "_import_triton", lambda: None)
         monkeypatch.setattr(torch, "ones", lambda *_, **__: torch.empty(1, 64))
         monkeypatch.setattr(kernels, "launch_divergence", _fail)
-    kernels.work.cache_clear()
+    kernels.are_working.cache_clear()
     with caplog.at_level(logging.WARNING):
-        assert [kernels.work() for _ in range(3)] == [False] * 3
-    kernels.work.cache_clear()
+        assert [kernels.are_working() for _ in range(3)] == [False] * 3
+    kernels.are_working.cache_clear()
     (line,) = caplog.messages
     assert ("triton is not installed" if missing else "(no C compiler)") in line
     assert line.endswith("install the triton version of this torch")
 
 
 def test_a_cpu_never_asks_for_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "work", lambda: pytest.fail("triton was tried"))
-    assert not kernels.are_for(torch.zeros(2, 64))
+    monkeypatch.setattr(kernels, "are_working", lambda: pytest.fail("triton was tried"))
+    assert not kernels.support(torch.zeros(2, 64))
 
 
 def test_rows_are_read_as_far_as_memory_is_theirs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from compress.contracts import Override, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import LoadedRecipe
-from compress.run.jobs import Job, JobSet, memory, on_ray
+from compress.run.jobs import Job, JobSet, memory, on_ray, require_cluster, runner
 from compress.run.jobs.on_ray import (
     check_answer,
     check_store,
@@ -29,6 +30,22 @@ def test_cpus_of_a_cluster() -> None:
     assert share_cluster([4, 16], 1) == 16, "a run does not span two machines"
     assert share_cluster([2], 9) == 1
     assert share_cluster([], 3) == 1
+
+
+@pytest.mark.parametrize(
+    ("on", "variable", "asked"),
+    [("ray", "", False), ("ray", "10.0.0.1:6379", True), ("ray://h:10001", "", True), (None, "", False)],
+)
+def test_a_cluster_elsewhere_is_asked_before_the_work(
+    on: str | None, variable: str, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setenv(on_ray.ADDRESS, variable)
+    monkeypatch.setattr(runner, "require_executor", lambda options: None)
+    cluster = SimpleNamespace(leave=lambda: seen.append("left"))
+    monkeypatch.setattr(on_ray.RayCluster, "connect", lambda options, most, jobs: seen.append("connected") or cluster)
+    require_cluster(RunOptions(on=on))
+    assert seen == (["connected", "left"] if asked else [])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from compress.data.reading import text_files
 from compress.data.reading.files import look
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables.table import first_rows, format_count
-from compress.errors import UserError, did_you_mean, printable
+from compress.errors import UserError, did_you_mean, printable, suggest
 
 CORPUS, QUERIES, JUDGED = "corpus.jsonl", "queries.jsonl", "qrels"
 RUNS = "runs"
@@ -137,8 +137,7 @@ def _make_missing_error(
     what, name, known, file_name = ("query", query, queries, QUERIES) if query not in queries else (
         "document", document, documents, CORPUS
     )  # fmt: skip
-    hint = did_you_mean(name, known)
-    do = hint if hint.startswith("did") else f"add it to {file_name}, or remove the line"
+    do = suggest(name, known) or f"add it to {file_name}, or remove the line"
     return UserError(f"{what} '{printable(name, 60)}' is not in {file_name}", where=where, do=do)
 
 

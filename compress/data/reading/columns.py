@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from compress.data.reading.frame import CHUNK, Column, Frame
-from compress.errors import UserError, did_you_mean, printable
+from compress.errors import UserError, did_you_mean, printable, suggest
 from compress.storage.spill import note_read
 
 TEXT = ("text", "sentence", "review", "content", "utterance", "query", "question", "comment", "tweet", "message")
@@ -136,8 +136,8 @@ def format_names(columns: Sequence[str]) -> str:
 def _named(frame: Frame, name: str, role: str, where: str) -> str:
     if name in frame.columns:
         return name
-    near = did_you_mean(name, frame.columns)
-    do = f"{near} ({format_columns(frame)})" if near.startswith("did") else format_columns(frame)
+    near = suggest(name, frame.columns)
+    do = format_columns(frame) if near is None else f"{near} ({format_columns(frame)})"
     raise UserError(f"{role.replace('_', ' ')} column '{printable(name, 60)}' not found", where=where, do=do)
 
 

@@ -278,7 +278,9 @@ def _unknown(
         what,
         where=where,
         why="; ".join(parts) + more,
-        do=f"ids are 0 to {len(names) - 1} ({show_names(names)})" if ids else f"known: {show_names(names)}",
+        do=f"give the names ({show_names(names)}), or their ids 0 to {len(names) - 1}"
+        if ids
+        else f"known: {show_names(names)}",
     )
 
 

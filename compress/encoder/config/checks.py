@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compress.errors import UserError, did_you_mean
+from compress.errors import UserError, did_you_mean, suggest
 
 MAX_POSITIONS = 1_048_576
 """Far above any encoder, far below what would fill a memory: fixed positions are computed when a model is opened."""
@@ -45,13 +45,8 @@ def choice(name: str, value: object, allowed: Sequence[str], where: str = "encod
             f"unknown {name} {value!r}",
             where=f"{where}.{name}",
             why="known: " + ", ".join(allowed),
-            do=_hint(value, allowed),
+            do=suggest(str(value), allowed),
         )
-
-
-def _hint(value: object, allowed: Sequence[str]) -> str | None:
-    hint = did_you_mean(str(value), allowed)
-    return hint if hint.startswith("did") else None
 
 
 def check_keys(cls: type, values: Mapping[str, Any], where: str) -> None:

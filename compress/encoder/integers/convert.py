@@ -17,7 +17,7 @@ from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.integers.fake_quantized import attach, list_quantized_modules, quantizable, set_mode, use
 from compress.encoder.modules.answers import needs_of
 from compress.encoder.modules.model import Model
-from compress.errors import UserError, did_you_mean, printable
+from compress.errors import UserError, list_some, printable, suggest
 
 MORE = 12
 """Modules that an error lists."""
@@ -64,10 +64,7 @@ def _part(rule: Rule, module: nn.Module) -> PartQuantization:
 
 
 def _nothing(pattern: str, known: Mapping[str, nn.Module], where: str) -> UserError:
-    hint = did_you_mean(pattern.replace("*", ""), known)
-    if not hint.startswith("did"):
-        shown = list(known)
-        hint = "known: " + ", ".join(shown[:MORE]) + (f" … ({len(shown)} in total)" if len(shown) > MORE else "")
+    hint = suggest(pattern.replace("*", ""), known) or f"known: {list_some(list(known), MORE)}"
     return UserError(f"'{printable(pattern, 80)}' matches no matrix or table of the model", where=where, do=hint)
 
 

@@ -158,8 +158,9 @@ class Trials:
         first = {key: value for key, value in Settings().as_json().items() if key in list_searched(self.case.task)}
         study.enqueue_trial({**first, "steps": self.steps}, skip_if_exists=True)
         while (left := self.count - self.count_finished(study)) > 0:
-            begun = self._begin(study, plan, min(left, count_places(self.case.options)))
+            begun: list[_Begun] = []
             try:
+                self._begin(study, plan, min(left, count_places(self.case.options)), begun)
                 for rung in range(len(RUNGS)):
                     self._climb(study, begun, rung, tried)
             except OutOfTime:
@@ -171,11 +172,12 @@ class Trials:
                 raise
         self._tell(study)
 
-    def _begin(self, study: optuna.Study, plan: Plan, count: int) -> list[_Begun]:
-        """At most so many trials that are trained at once; one that repeats another is marked as failed."""
+    def _begin(self, study: optuna.Study, plan: Plan, count: int, begun: list[_Begun]) -> None:
+        """Add to `begun` at most so many trials that are trained at once; one that repeats another is marked as
+        failed."""
         import optuna
 
-        begun = []
+        start = self.healing.start(plan)  # first: what fails to be written leaves no trial behind
         for _ in range(count):
             trial = study.ask()
             trial.set_user_attr(WHERE, self.where)
@@ -186,8 +188,7 @@ class Trials:
             said = json.dumps([settings.as_json(), steps], sort_keys=True)
             # By its settings: one that is run again goes on where it was stopped.
             work = self.healing.work(plan).with_name("trials") / hashlib.sha256(said.encode()).hexdigest()[:12]
-            begun.append(_Begun(trial, plan, settings, steps, work, self.healing.start(plan)))
-        return begun
+            begun.append(_Begun(trial, plan, settings, steps, work, start))
 
     def _climb(self, study: optuna.Study, begun: list[_Begun], rung: int, tried: list[Evaluation]) -> None:
         """Train and judge a round of each; those that end are told to the study, and removed."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from compress.data.reading.columns import TEXT, TEXT_FLAGS
 from compress.data.reading.remote import Place
 from compress.data.task import Task
-from compress.errors import UserError, did_you_mean
+from compress.errors import UserError, did_you_mean, suggest
 from compress.predict.service import roles_of
 
 
@@ -53,13 +53,14 @@ class TextColumns:
     """Usual names of the columns of the first text, and of the second: none where rows have one text.
 
     needs_second: whether each row must have both.  named: whether the lines of any file are objects, since texts have
-    names of their own such as question and context.
+    names of their own such as question and context, or the user named a column by this flag.
     """
 
     first: Sequence[str]
     second: Sequence[str] = ()
     needs_second: bool = False
     named: bool = False
+    flag: str | None = None
 
     @classmethod
     def of_task(cls, task: Task) -> TextColumns:
@@ -75,10 +76,11 @@ class TextColumns:
         if text_pair is not None and not self.second:
             raise UserError("the model reads one text", where=f"{TEXT_FLAGS[1]} {text_pair}", do="remove it")
         first = self.first if text is None else (text,)
-        named = self.named or text is not None or text_pair is not None
+        flag = next((flag for flag, name in zip(TEXT_FLAGS, (text, text_pair), strict=True) if name is not None), None)
+        named = self.named or flag is not None
         if text_pair is None:
-            return replace(self, first=first, named=named)
-        return replace(self, first=first, second=(text_pair,), needs_second=True, named=named)
+            return replace(self, first=first, named=named, flag=flag)
+        return replace(self, first=first, second=(text_pair,), needs_second=True, named=named, flag=flag)
 
     @property
     def needed(self) -> str:
@@ -121,8 +123,7 @@ def _find_text(row: Mapping[str, Any], names: Sequence[str], flag: str, where: s
     if key is None:
         if not needed:
             return None
-        near = did_you_mean(names[0], row)
-        do = near if near.startswith("did") else f"name its column with {flag}; {near}"
+        do = suggest(names[0], row) or f"name its column with {flag}; {did_you_mean(names[0], row)}"
         raise UserError(f"the row has no {names[0]}", where=where, do=do)
     if not isinstance(row[key], str) or not row[key].strip():
         raise UserError(f"the {names[0]} is empty or not text", where=where)

@@ -163,6 +163,7 @@ def _parse(line: str, where: str, columns: TextColumns) -> PredictionInput:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         do = f"write one object with {columns.needed} on each line"
+        do += "" if columns.flag is None else f", or remove {columns.flag}"
         raise UserError("not JSON", where=where, why=printable(line, 60), do=do) from error
     if not isinstance(row, dict):
         raise UserError("not a JSON object", where=where, why=printable(line, 60))

@@ -7,7 +7,15 @@ rows of files, or what a stage computes before its first step. It never knows wh
 from compress.run.jobs.job import Job, JobSet
 from compress.run.jobs.outcome import Outcome
 from compress.run.jobs.row_work import RowWork
-from compress.run.jobs.runner import check_jobs, choose_executor, count_places, do_jobs, require_executor, run_jobs
+from compress.run.jobs.runner import (
+    check_jobs,
+    choose_executor,
+    count_places,
+    do_jobs,
+    require_cluster,
+    require_executor,
+    run_jobs,
+)
 from compress.run.jobs.shards import make_shards, share_parts
 
 __all__ = [
@@ -20,6 +28,7 @@ __all__ = [
     "count_places",
     "do_jobs",
     "make_shards",
+    "require_cluster",
     "require_executor",
     "run_jobs",
     "share_parts",

@@ -68,7 +68,7 @@ class RayCluster:
         assert options.on is not None
         ray, address = import_ray(), options.on
         hide_address(address)
-        local = address == "ray" and not os.environ.get(ADDRESS)
+        local = starts_here(address)
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         if local:
             how |= {"address": "local", "num_cpus": read_cpus().usable, "include_dashboard": False}
@@ -113,8 +113,12 @@ class RayCluster:
             console.note(f"Ray: {count}, {self.threads} CPUs for each {shared.noun}")
             yield from self._run(todo, shared, console, stop)
         finally:
-            if self.leaves:
-                self.ray.shutdown()
+            self.leave()
+
+    def leave(self) -> None:
+        """End the connection, where this command began it."""
+        if self.leaves:
+            self.ray.shutdown()
 
     def _run(self, todo: deque[AnyJob], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
         task = self.ray.remote(max_retries=RETRIES, num_cpus=self.threads, num_gpus=_count_gpus(shared.options))(
@@ -169,6 +173,11 @@ class RayCluster:
             )
             return UserError(what, why=why, do=do, code=ExitCode.RESOURCES)
         return explain_end(code, job.folder, job.log, shared.less_memory, by_kernel=by_kernel)
+
+
+def starts_here(address: str) -> bool:
+    """Whether --on means a cluster that this command starts on this machine."""
+    return address == "ray" and not os.environ.get(ADDRESS)
 
 
 def import_ray() -> Any:

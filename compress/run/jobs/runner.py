@@ -24,6 +24,7 @@ from compress.run.teachers import teacher_recipe
 from compress.storage.signals import StopFlag
 
 MOST_ASKED = 4
+"""Jobs that are given to a cluster at once before it has said how many it makes."""
 _SHOWN_LINES = 15
 """Of the log of a job that failed."""
 
@@ -74,22 +75,36 @@ def require_executor(options: RunOptions) -> None:
         import_ray()
 
 
+def require_cluster(options: RunOptions) -> None:
+    """Raise UserError where no cluster answers at the address of --on. One on this machine is started when it is
+    needed."""
+    require_executor(options)
+    if options.on is not None:
+        from compress.run.jobs.on_ray import RayCluster, starts_here
+
+        if not starts_here(options.on):
+            RayCluster.connect(options, None, 1).leave()
+
+
 def count_places(options: RunOptions) -> int:
     """Jobs that are done at once by the flags; on a cluster, of which nothing is asked yet, MOST_ASKED."""
-    asked = read_cpus().usable if options.workers == "auto" else options.workers
-    return asked or (MOST_ASKED if options.on is not None else 1)
+    return _count_workers(options) or (MOST_ASKED if options.on is not None else 1)
+
+
+def _count_workers(options: RunOptions) -> int | None:
+    """As --workers has it; None where it is not given."""
+    return read_cpus().usable if options.workers == "auto" else options.workers
 
 
 def choose_executor(options: RunOptions, jobs: int, console: Console, *, timed: bool = True) -> Executor:
     """Who does so many jobs by the flags. timed: whether they measure latencies, which others then disturb. Raises
     UserError for what is not installed or cannot be reached."""
-    cpus = read_cpus()
-    asked = cpus.usable if options.workers == "auto" else options.workers
+    asked = _count_workers(options)
     if options.on is not None:
         from compress.run.jobs.on_ray import RayCluster
 
         return RayCluster.connect(options, asked, jobs)
-    workers = min(asked or 1, max(1, jobs))
+    workers, cpus = min(asked or 1, max(1, jobs)), read_cpus()
     if workers == 1:
         return ThisProcess()
     threads = options.threads if isinstance(options.threads, int) else share_cpus(workers, cpus)

@@ -60,9 +60,9 @@ def share_parts(
     options: RunOptions, console: Console, stop: StopFlag, spec: StageSpec, context: StageContext, parts: SharedParts
 ) -> None:
     """Have all parts made that are missing, by the workers that the flags name. Raises as `make_shards`."""
-    told = announce_stage(context.recipe, spec, context)
+    announced = announce_stage(context.recipe, spec, context)
     folders = (context.model, context.teacher, context.general_teacher, parts.place)
     members = () if context.ensemble is None else context.ensemble.members
     models = {str(path) for path in (*folders, *(m.folder for m in members)) if path is not None}
     read = sorted(models | set(list_recipe_paths(context.recipe)))
-    make_shards(StageWork(context.folder, options, told, parts, tuple(read)), console, stop)
+    make_shards(StageWork(context.folder, options, announced, parts, tuple(read)), console, stop)

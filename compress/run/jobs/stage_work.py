@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from compress.console import Console
 from compress.contracts import ChainOptions, RunOptions
+from compress.data.tables.table import format_count
 from compress.errors import Stopped
 from compress.run.announced import prepare_announced
 from compress.run.jobs.work import WorkerJob, ending_all
@@ -20,12 +21,12 @@ from compress.storage.signals import StopFlag
 
 @dataclass(frozen=True)
 class StageWork:
-    """What all workers share. base: the stage's work folder.  told: the stage, as `announce_stage` describes it.
+    """What all workers share. base: the stage's work folder.  announced: the stage, as `announce_stage` describes it.
     parts: what is shared, in the process that hands it out.  read: files and folders that the workers read."""
 
     base: Path
     options: RunOptions
-    told: Mapping[str, Any]
+    announced: Mapping[str, Any]
     parts: SharedParts | None = None
     read: tuple[str, ...] = ()
     noun: ClassVar[str] = "worker"
@@ -41,7 +42,7 @@ class StageWork:
     def describe(self, missing: int) -> str:
         """As of `ShardWork`."""
         assert self.parts is not None
-        return f"{self.parts.noun}: {missing} missing"
+        return f"{self.parts.noun}: {format_count(missing, 'shard')} missing"
 
     def run(self, job: WorkerJob, console: Console) -> None:
         """Make parts until none is left that nobody has taken. Raises what the stage does, and Stopped after a
@@ -56,7 +57,7 @@ class StageWork:
                     raise Stopped(f"stopped by {stop.requested}")
 
             services = StageServices(console.progress, check, claims=self.base)
-            stage = prepare_announced(self.told, self.options.chain, console, say=console.note, workshop=services)
+            stage = prepare_announced(self.announced, self.options.chain, console, say=console.note, workshop=services)
             assert stage.prepared.opening is not None
             stage.prepared.opening()
 
@@ -68,7 +69,7 @@ class StageWork:
             "job": job.pack(),
             "options": {"threads": self.options.threads},
             "chain": None if chain is None else asdict(chain),
-            "told": dict(self.told), "base": str(self.base),
+            "announced": dict(self.announced), "base": str(self.base),
             "argv": sys.argv,
         }  # fmt: skip
 
@@ -81,4 +82,4 @@ def unpack_stage(packed: Mapping[str, Any]) -> tuple[WorkerJob, StageWork]:
     """What `StageWork.pack` packed."""
     chain = None if packed["chain"] is None else ChainOptions(**packed["chain"])
     options = RunOptions(**packed["options"], chain=chain)
-    return WorkerJob.unpack(packed["job"]), StageWork(Path(packed["base"]), options, packed["told"])
+    return WorkerJob.unpack(packed["job"]), StageWork(Path(packed["base"]), options, packed["announced"])
