@@ -84,8 +84,9 @@ def choose_cascade(
 ) -> Selection:
     """The fastest cascade whose loss against the reference is within `max_loss` points, with this confidence (0 to 1).
 
-    proposing: (N,) the rows that propose; no figure of `models` may have been fitted on the others.  accepted: models
-    that alone count as within without a test, as the reference does.
+    proposing: (N,) the rows that propose; on the others no figure of `models` may have been fitted, and no model
+    chosen, or the confidence does not hold.  accepted: models that alone count as within without a test, as the
+    reference does.
     """
     free = {reference, *accepted}
     testing, tested, passed = models.take(~proposing), 0, []

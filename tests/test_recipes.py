@@ -125,7 +125,7 @@ def test_what_no_measurement_supports_is_marked_and_listed_last() -> None:
     unmeasured = {"contrastive", "decoupled", "geometry", "pretrain-electra", "self-distill", "q8bert"}
     unmeasured |= {"minilm", "multi-teacher", "narrow", "replay-tinybert", "tinybert", "tinybert-task"}
     unmeasured |= {"share-general", "share-gradual", "share-pull", "embed-distil", "embed-matryoshka", "rerank-distil"}
-    assert unmeasured | {"prune-width-l0", "prune-width-movement"} == set(marked)
+    assert unmeasured | {"drop-tokens", "prune-width-l0", "prune-width-movement"} == set(marked)
 
 
 def test_the_mark_changes_no_hash() -> None:

@@ -88,10 +88,10 @@ def cascade(
     models: two or more, in any order; with `exit_layers` one, to which early exits are added.  exit_layers: layers
     after which it may answer, such as `[2, 4]`, or "auto".  data: its validation rows choose the thresholds, its test
     rows measure the result.  output: a new folder.  max_drop: points of accuracy lost against the largest
-    model.  confidence: percent, with which the loss on other texts is within that. The
-    certificate is in `to_dict()["certificate"]`, None where a single model is as fast and was copied. Raises UserError
-    where the loss on the test rows is above `max_drop`; the error's `result` is then what this function returns
-    otherwise.
+    model.  confidence: percent, 50 to 99.8, with which the loss on other texts is within that, if the validation rows
+    did not choose the models. The certificate is in `to_dict()["certificate"]`, None where a single model is as fast
+    and was copied. Raises UserError where the loss on the test rows is above `max_drop`; the error's `result` is then
+    what this function returns otherwise.
     """
     told = {**options, "data": data_name(data), "max_drop": max_drop, "confidence": confidence}
     told["output"] = fspath(output)

@@ -12,7 +12,7 @@ from typing import Any
 
 import compress
 from compress.cascade.candidates import Candidate
-from compress.cascade.request import SPLIT, CascadeRequest
+from compress.cascade.request import SPLIT, CascadeRequest, format_points
 from compress.data.tables.table import format_count
 from compress.errors import UserError
 from compress.measure.cost import CostPlan
@@ -97,7 +97,9 @@ def issue(
         "format": kind,
         "status": CERTIFIED if drop is not None and drop <= request.max_drop else EXCEEDED,
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "bounds": {"max_drop": request.max_drop, "confidence": request.confidence},
+        "bounds": {
+            "max_drop": request.max_drop, "confidence": None if request.rows_chose_models else request.confidence,
+        },
         "stages": [
             {**stage, "rows": count, "share": count / rows}
             for stage, count in zip(stages, found.answered, strict=True)
@@ -130,7 +132,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     """What it says, for people."""
     metric, drop = found["quality"]["metric"], found["bounds"]["max_drop"]
     limit = "more than" if found["status"] == EXCEEDED else "at most"
-    lines = [f"{found['status']}: {limit} {drop:g} points of {metric} lost on test rows"]
+    lines = [f"{found['status']}: {limit} {format_points(drop)} of {metric} lost on test rows"]
     lines += [_describe_latency(found), _describe_shares(found["stages"])]
     lines.append(
         f"{metric} {format_ends(found['quality'], 100)} % on {format_count(found['rows'])} of {found['dataset']}"
@@ -145,15 +147,27 @@ def has_exits(found: Mapping[str, Any]) -> bool:
 
 
 def describe_choice(found: Mapping[str, Any]) -> str:
-    """By which rule thresholds were chosen, and what it guarantees."""
-    chosen, bounds = found["chosen_on"], found["bounds"]
-    proposed = chosen["rows"] - chosen["tested_on"]
+    """What the choice of the thresholds guarantees and for which models, on which rows it was made, and how."""
+    chosen = found["chosen_on"]
+    rows = format_count(chosen["rows"], chosen["split"] + " row")
     return (
-        f"with {bounds['confidence']:g} % confidence, at most {bounds['max_drop']:g} points are lost on texts like "
-        f"these: {proposed:,} of {format_count(chosen['rows'], chosen['split'] + ' row')} proposed thresholds from the "
-        f"safest to the boldest, and the other {chosen['tested_on']:,} tested {chosen['tested']:,} of them in this "
-        f"order (learn then test, exact paired test, p = {chosen['p_value']:.3f})"
+        f"{_describe_confidence(found)}. {chosen['rows'] - chosen['tested_on']:,} of {rows} proposed thresholds from "
+        f"the safest to the boldest, and the other {chosen['tested_on']:,} tested {chosen['tested']:,} of them in this "
+        f"order. The method is learn then test, with an exact paired test: p = {chosen['p_value']:.3f}"
     )
+
+
+def _describe_confidence(found: Mapping[str, Any]) -> str:
+    """The guarantee, which does not hold for models that the rows that test chose."""
+    most, sure, split = found["bounds"]["max_drop"], found["bounds"]["confidence"], found["chosen_on"]["split"]
+    if sure is None:
+        return (
+            f"the loss is checked on the test rows only: the {split} rows chose the models as well as the thresholds, "
+            "so they guarantee nothing about other texts"
+        )
+    lost = f"at most {format_points(most)} {'is' if most == 1 else 'are'} lost"
+    models = "the model was" if has_exits(found) else "the models were"
+    return f"with {sure:g} % confidence, {lost} on texts like the {split} rows, if {models} not chosen on these rows"
 
 
 def describe_guarantee(found: Mapping[str, Any]) -> str:
@@ -163,12 +177,12 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
         return "no guarantee: the difference to the parent is undefined on these rows"
     most, bound = -100 * difference["low"], found["bounds"]["max_drop"]
     proof = (
-        f"so the bound of {bound:g} points is proven at this level"
+        f"so the bound of {format_points(bound)} is proven at this level"
         if most <= bound
-        else f"so the bound of {bound:g} points is met on these rows and not proven for others"
+        else f"so the bound of {format_points(bound)} is met on these rows and not proven for others"
     )
     if found["status"] == EXCEEDED:
-        proof = f"the bound of {bound:g} points is not met"
+        proof = f"the bound of {format_points(bound)} is not met"
     what = "exits" if has_exits(found) else "models, temperatures"
     return (
         f"against the parent {format_ends(difference, 100, '+')} points (paired 95 % interval): on texts like these at "

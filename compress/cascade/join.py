@@ -39,10 +39,7 @@ def join_models(request: CascadeRequest, output: Path) -> dict[str, Any]:
     single, choice = found.single, found.choice
     names = [candidates[i].name for i in choice.models]
     if choice is single:
-        console.result(
-            f"no cascade of these models is faster than {names[0]} alone and loses, with {request.confidence:g} % "
-            f"confidence, at most {request.max_drop:g} points ({found.tested} tested)"
-        )
+        console.result(request.describe_none("no cascade of these models", "is", names[0], found.tested))
         folder = candidates[single.models[0]].folder
         return {"folder": str(folder), "is_cascade": False, "models": names, "certificate": None}
     left = [c.name for i, c in enumerate(candidates) if i not in choice.models]

@@ -21,7 +21,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import Runtime
 from compress.predict.cascade import refuse_chunks
 from compress.stages.shared.task_head import check_same_task, head_of
-from evaluation.quality.exact_pairs import count_rows_needed
+from evaluation.quality.exact_pairs import MOST_CONFIDENCE, count_rows_needed
 from evaluation.thresholds import PROPOSING, draw_proposing
 
 HEAD = ("classification", "single_label")
@@ -29,6 +29,8 @@ SPLIT = "validation"
 """The rows that what is chosen is proposed and tested on."""
 CONFIDENCE = 90.0
 """Percent, where nobody says how sure a choice has to be."""
+LEAST, MOST = 50.0, round(100 * MOST_CONFIDENCE, 6)
+"""Percent that may be given."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class CascadeRequest:
     """models: name → folder, in any order.  table: labelled; validation rows choose, test rows measure.  max_length:
     tokens of a text.  settings: of the task.  max_drop: points of accuracy that may be lost against the largest
     model.  accepted: names of models whose loss was found to be within the bound before.  runtime: of all models; None:
-    of each its own.  confidence: percent, with which the loss on other texts is within the bound."""
+    of each its own.  confidence: percent, with which the loss on other texts is within the bound.  rows_chose_models:
+    the validation rows chose the models before, as in a fit, so that this confidence does not hold and is not told."""
 
     models: Mapping[str, Path]
     table: Table
@@ -48,6 +51,7 @@ class CascadeRequest:
     runtime: Runtime | None = None
     accepted: Sequence[str] = ()
     confidence: float = CONFIDENCE
+    rows_chose_models: bool = False
 
     @property
     def proposing(self) -> np.ndarray:
@@ -61,12 +65,21 @@ class CascadeRequest:
             raise UserError(
                 f"{self.max_drop:g} points is not possible", where="--max-drop", do="give 0 to 100, such as 0.5"
             )
-        if not 50 <= self.confidence < 100:
+        if not LEAST <= self.confidence <= MOST:  # nor NaN
             raise UserError(
-                f"{self.confidence:g} % is not possible", where="--confidence", do="give 50 to 99.9, such as 90"
-            )
+                f"{self.confidence:g} % is not possible", where="--confidence",
+                do=f"give {LEAST:g} to {MOST:g}, such as {CONFIDENCE:g}",
+            )  # fmt: skip
         self._check_models()
         require_own_rows(self.table, self.max_drop, self.confidence)
+
+    def describe_none(self, what: str, verb: str, single: str, tested: int) -> str:
+        """That a model alone was chosen. what, verb: `no early exits`, `are`.  single: that model.  tested: proposals
+        that were."""
+        faster, bound = f"{what} that {verb} faster than {single}", format_points(self.max_drop)
+        if self.rows_chose_models:
+            return f"{faster} passed the test of losing at most {bound} ({tested:,} tested)"
+        return f"{faster} {verb} proven to lose at most {bound} ({self.confidence:g} % confidence, {tested:,} tested)"
 
     def _check_models(self) -> None:
         seen: dict[str, str] = {}
@@ -84,6 +97,11 @@ class CascadeRequest:
             first = first or (name, info.label_names)
             _require_same_labels(first, (name, info.label_names), str(folder))
             check_same_task(info.heads["task"], info.label_names, self.table.task, str(folder))
+
+
+def format_points(points: float) -> str:
+    """`1 point`, `0.5 points`."""
+    return f"{points:g} point{'' if points == 1 else 's'}"
 
 
 def require_one_label(head: HeadConfig, where: str) -> None:
@@ -112,7 +130,7 @@ def require_own_rows(table: Table, max_drop: float, confidence: float = CONFIDEN
     rows, needed = len(table.split(SPLIT)), count_rows_needed(max_drop / 100, confidence / 100) / (1 - PROPOSING)
     if max_drop > 0 and rows < needed:
         raise UserError(
-            f"{rows:,} validation rows cannot prove a loss below {max_drop:g} points", where="--max-drop",
+            f"{rows:,} validation rows cannot prove a loss below {format_points(max_drop)}", where="--max-drop",
             why=f"{math.ceil(needed):,} are needed at {confidence:g} % confidence, if no row is lost",
             do="give more validation rows, or a larger --max-drop",
         )  # fmt: skip

@@ -29,7 +29,8 @@ def cascade(
     confidence: float = CONFIDENCE,
 ) -> None:  # fmt: skip
     """Write `options.output`: the fastest cascade of these models that loses at most `max_drop` points of accuracy
-    against the largest of them, with `confidence` percent. exits: of one model, in place of a cascade.
+    against the largest of them, with `confidence` percent if the validation rows did not choose the models. exits: of
+    one model, in place of a cascade.
 
     Raises UserError for models that do not make one, and (refused) where the loss on the test rows came out above the
     bound; the folder is there then.

@@ -44,7 +44,7 @@ def read_exit_options(layers: str | None, rows: int | None, seed: int | None) ->
     default=90.0,
     show_default=True,
     metavar="PERCENT",
-    help="Probability with which the loss on other texts like these is within --max-drop.",
+    help="Probability with which the loss on other texts like these is within --max-drop (50 to 99.8).",
 )
 @click.option(
     "--exit-layers",
@@ -78,7 +78,8 @@ def command(
 
     Every text goes to the fastest model first. If the probability of its answer is above a threshold, that is the
     answer; otherwise the text goes to the next model. Thresholds are chosen on the validation rows: the fastest cascade
-    is chosen whose loss against the largest model is proven to be within --max-drop, with --confidence. Loss and
+    is chosen whose loss against the largest model is proven to be within --max-drop, with --confidence. This holds only
+    if the same rows did not choose the models: early stopping and fit choose models by validation rows. Loss and
     latency are then measured on the test rows.
 
     The output is one model folder: predict, evaluate, benchmark, compare, promote and export --to pyfunc work on it.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @stage_flags(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
-    """Make MODEL faster on long texts: drop the tokens that receive least attention between its layers.
+    """Make MODEL faster on long texts: between its layers, drop the tokens that receive the least attention.
 
     \b
       compress drop-tokens FOLDER --data DATA --max-drop 0.5
@@ -40,7 +40,8 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
 
     For classification, regression and reranking with a head on the first token. Token classification, question
     answering, embeddings and heads on the mean of all tokens need all tokens, and models with rotary or relative
-    positions or local attention are not supported. Quantize the result; stock Hugging Face classes cannot load it, the
-    ONNX file can be used anywhere. Experimental: short texts gain little.
+    positions or local attention are not supported. The result can be quantized and exported to ONNX. Stock Hugging
+    Face classes cannot load its folder. The ONNX file runs in onnxruntime and OpenVINO. Experimental: short texts gain
+    little.
     """
     run_table(TABLE, model, given, options)

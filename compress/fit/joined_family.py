@@ -39,6 +39,7 @@ def join_family(
     request = CascadeRequest(
         {**models, "parent": parent}, case.table, case.max_length, settings_for(case.recipe, case.table),
         case.bounds.max_drop, case.console, case.options.device, accepted=[best.name] if met else [],
+        rows_chose_models=True,  # the search compared them by their scores on all validation rows
     )  # fmt: skip
     case.console.note(f"joining {len(request.models)} models into a cascade")
     found = join_models(request, output)

@@ -23,7 +23,7 @@ from compress.encoder.modules.relative import BiasTable, number_buckets, number_
 from compress.errors import UserError
 from compress.onnx.axes import BATCH, IDS, LENGTH, MASK, SEGMENTS, VECTOR
 from compress.onnx.dropping import choose_tokens
-from compress.onnx.graph import BOOL, FLOAT, NEWEST_OPSET, OLDEST_OPSET, OPSET, Graph, Value
+from compress.onnx.graph import BOOL, FLOAT, INT64, NEWEST_OPSET, OLDEST_OPSET, OPSET, Graph, Value
 from compress.onnx.heads import HeadWriter
 from compress.onnx.parts import Parts
 
@@ -309,8 +309,11 @@ class Writer:
 
     def drop(self, weights: Value, percent: int) -> None:
         """From here on, only the tokens that receive most attention are read. weights: (B, H, L, L)."""
-        lengths = self.graph.op("ReduceSum", MASK, self.graph.integers(1), keepdims=1)
-        chosen = choose_tokens(self.graph, weights, self.heads.mask, lengths, percent)
+        g = self.graph
+        # Summed in fp32: OpenVINO gives wrong answers for a single step whose lengths are an int64 sum of the mask.
+        lengths = g.op("ReduceSum", g.op("Cast", MASK, to=FLOAT), g.integers(1), keepdims=1)
+        lengths = g.op("Cast", lengths, to=INT64)
+        chosen = choose_tokens(g, weights, self.heads.mask, lengths, percent)
         self._places, self.heads.mask = chosen.places, chosen.mask
         self._biases.clear()  # they are of the mask
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+from bisect import bisect_left
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,10 @@ from numpy.typing import NDArray
 from evaluation.quality.shares import compute_paired_score
 
 MISSED = 0.001
+MOST_CONFIDENCE = 1 - 2 * MISSED
+"""Largest confidence to ask for: no p-value is below MISSED, so that as much is left for the test itself."""
+MANY = 10**7
+"""Rows beyond which only a lower bound of how many are needed is computed."""
 SHARES = 100
 """Shares of gained rows that are looked at; the chance changes little between two of them."""
 
@@ -43,10 +48,17 @@ def compute_loss_p_value(lost: int, gained: int, rows: int, most: float) -> floa
 
 
 def count_rows_needed(most: float, confidence: float) -> float:
-    """Rows of which, if none differs, a loss below `most` is proven: fewer can only prove it by gains."""
-    if most <= 0:
+    """Rows of which, if none differs, a loss below `most` is proven: fewer can only prove it by gains. Infinity where
+    no number is enough, as with a confidence that leaves no more than MISSED."""
+    if most <= 0 or confidence >= 1 - MISSED:
         return math.inf
-    return 1 if most >= 1 else math.ceil(math.log(1 - confidence - MISSED) / math.log1p(-most))
+    if most >= 1:
+        return 1
+    least = math.ceil(math.log(1 - confidence - MISSED) / math.log1p(-most))  # if nothing could be gained either
+    if least > MANY:
+        return least
+    enough = range(least, 2 * least + 20)
+    return enough[0] + bisect_left(enough, True, key=lambda n: compute_loss_p_value(0, 0, n, most) <= 1 - confidence)
 
 
 def _compute_chances(score: float, rows: int, most: float, shares: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from compress.cascade import request as module
-from compress.cascade.request import CascadeRequest, require_own_rows
+from compress.cascade.request import CascadeRequest, format_points, require_own_rows
+from compress.cli.cascade import command
 from compress.encoder.config.heads import HeadConfig
 from compress.errors import UserError
 
@@ -96,11 +98,32 @@ def test_rows_of_their_own() -> None:
 
 def test_rows_that_a_bound_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     require_own_rows(table(330), 1.0)
-    with pytest.raises(UserError, match=r"--max-drop: 329 validation rows cannot prove .* 1 points: 330 are needed"):
+    with pytest.raises(UserError, match=r"--max-drop: 329 validation rows cannot prove .* 1 point: 330 are needed"):
         require_own_rows(table(329), 1.0)
     with pytest.raises(UserError, match="at 95 % confidence"):
         require_own_rows(table(330), 1.0, 95)
     check(monkeypatch, info(), info(), drop=0.0)  # only a cascade that is proven to be better is within it
-    for confidence in (49.0, 100.0, float("nan")):
-        with pytest.raises(UserError, match="--confidence"):
+
+
+def test_a_confidence_that_can_be_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    for confidence in (50.0, 99.8):
+        check(monkeypatch, info(), info(), drop=1.0, confidence=confidence, data=table(1203))
+    with pytest.raises(UserError, match=r"below 1 point: 1,203 are needed at 99\.8 % confidence"):
+        check(monkeypatch, info(), info(), drop=1.0, confidence=99.8, data=table(1202))
+    for confidence in (49.0, 99.9, 99.95, 100.0, float("nan")):
+        with pytest.raises(UserError, match=r"--confidence: .* is not possible; give 50 to 99\.8, such as 90"):
             check(monkeypatch, info(), info(), confidence=confidence)
+    assert any("50 to 99.8" in (getattr(option, "help", None) or "") for option in command.params)
+
+
+def test_what_is_said_where_a_model_alone_is_chosen() -> None:
+    console: Any = None
+    asked = CascadeRequest({}, table(), 16, {}, 1.0, console)
+    assert asked.describe_none("no early exits", "are", "X", 3) == (
+        "no early exits that are faster than X are proven to lose at most 1 point (90 % confidence, 3 tested)"
+    )
+    fitted = dataclasses.replace(asked, max_drop=0.5, rows_chose_models=True)
+    assert fitted.describe_none("no cascade of these models", "is", "X", 3) == (
+        "no cascade of these models that is faster than X passed the test of losing at most 0.5 points (3 tested)"
+    )
+    assert [format_points(n) for n in (0, 0.5, 1, 2)] == ["0 points", "0.5 points", "1 point", "2 points"]

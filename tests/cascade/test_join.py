@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cascade.conftest import ROWS, Maker, write_cascade
 
 import compress
-from compress.cascade import run
-from compress.cascade.certificate import describe_guarantee
+from compress.cascade import certificate, run
+from compress.cascade.certificate import describe_choice, describe_guarantee
+from compress.cascade.request import CascadeRequest
 from compress.encoder.config.encoder import HeadConfig
 from compress.errors import UserError
 from compress.modelfolder import cascade as cascades
+from evaluation.thresholds import CascadeChoice, Selection
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +53,7 @@ def test_the_small_model_answers_what_it_is_sure_of(
     card = (output / "README.md").read_text()
     assert "A cascade of 2 models" in card
     assert "compress predict &lt;this folder&gt;" in card or "compress predict <this folder>" in card
-    assert "with 90 % confidence, at most 10 points are lost" in card
+    assert "with 90 % confidence, at most 10 points are lost on texts like the validation rows, if the models" in card
     measured = made.model.evaluate(str(data), against=parent, device="cpu", quiet=True, bootstrap=100)
     values = measured.metrics["cascade"]
     assert values["quality/accuracy"] == found["quality"]["value"]
@@ -131,3 +135,45 @@ def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
     assert "-0.10 [-0.60, +0.40] points" in said
     assert "met on these rows and not proven for others" in said
     assert "chosen on 872 validation rows before a test row was read" in said
+
+
+def test_the_choice_says_for_which_models_its_confidence_holds() -> None:
+    found: dict[str, Any] = {
+        "format": "cascade-1",
+        "bounds": {"max_drop": 1.0, "confidence": 90.0},
+        "chosen_on": {"rows": 872, "split": "validation", "tested_on": 610, "tested": 15, "p_value": 0.03},
+    }
+    guarantee, rows, method = describe_choice(found).split(". ")
+    assert guarantee == (
+        "with 90 % confidence, at most 1 point is lost on texts like the validation rows, if the models were not "
+        "chosen on these rows"
+    )
+    assert rows == (
+        "262 of 872 validation rows proposed thresholds from the safest to the boldest, and the other 610 tested 15 of "
+        "them in this order"
+    )
+    assert method == "The method is learn then test, with an exact paired test: p = 0.030"
+    assert "if the model was not chosen" in describe_choice({**found, "format": "exits-1"})
+    found["bounds"]["confidence"] = None
+    guarantee, *others = describe_choice(found).split(". ")
+    assert guarantee.startswith("the loss is checked on the test rows only: the validation rows chose the models")
+    assert "confidence" not in guarantee
+    assert others == [rows, method]
+
+
+def test_no_confidence_is_certified_where_the_rows_chose_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificate.modelfolder, "fingerprint", str)
+    context = dict.fromkeys(("contaminated", "dataset", "dataset_digest", "runtime"), "no")
+    measurement = SimpleNamespace(values={"size/disk_mb": 1.0}, context=context)
+    model: Any = SimpleNamespace(measurement=measurement, metric="accuracy")
+    parent: Any = SimpleNamespace(name="parent", folder="parent")
+    alone = CascadeChoice((0,), (), 1.0, (1.0,), 0.5, 0.04)
+    table: Any = SimpleNamespace(split=lambda name: range(100))
+    console: Any = None
+    asked = CascadeRequest({}, table, 16, {}, 1.0, console, confidence=95)
+    for rows_chose, told in ((False, 95), (True, None)):
+        request = dataclasses.replace(asked, rows_chose_models=rows_chose)
+        measured = certificate.MeasuredCascade(model, model, [40])
+        found = certificate.issue(request, [{}], Selection(alone, alone, 3, 70), parent, measured)
+        assert found["bounds"] == {"max_drop": 1.0, "confidence": told}
+        assert found["chosen_on"]["p_value"] == 0.04, "the rule is the same"

@@ -125,7 +125,7 @@ def test_a_column_can_be_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the row has no right; did you mean 'wright'"):
         read_good(lines, columns)
     lines.write_text("a good film\n")
-    with pytest.raises(UserError, match="not JSON: a good film; write one object .*, or remove --text-column"):
+    with pytest.raises(UserError, match=r"not JSON: a good film; write one object .*, or remove --text-column"):
         read_good(lines, columns)
     with pytest.raises(UserError, match="--text-pair-column b: the model reads one text; remove it"):
         EMBEDDED.renamed(None, "b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,11 +47,22 @@ def test_given_shares_and_recovery(taught: Path, compress: Cli) -> None:
     again = compress(*COMMAND[:1], "runs/d/student", *COMMAND[2:], "--no-recover", "--output", "runs/again")
     assert again.code == 2
     assert "drops tokens between its layers, and choosing them again would change which" in again.err
-    short = compress(*COMMAND, "--keep-tokens", "50,50,50,50,50", "--no-recover", "--output", "runs/no")
-    assert short.code == 2
-    assert "kept_tokens must be a list of one percentage for each layer" in short.err
     with pytest.raises(UserError, match="drops tokens between its layers, and exits between them"):
         api.cascade("runs/d/student", "data", output="runs/early", exit_layers=[1], max_drop=40, quiet=True)
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_percentages_that_do_not_fit(taught: Path, compress: Cli, more: tuple[str, ...]) -> None:
+    (taught / "fewer.yaml").write_text(RECIPE, encoding="utf-8")
+    for kept, message in (
+        ("50,50,50,50,50", r"keep_tokens: found 5 percentages, the model has \d layers"),
+        ("150", "--keep-tokens 150: .*found 150, allowed"),
+    ):
+        done = compress(*COMMAND, "--keep-tokens", kept, "--no-recover", "--output", "runs/no", *more)
+        assert done.code == 2
+        assert re.search(message, done.err.splitlines()[-1]), done.err
+        assert done.err.count("error:") == 1
+    assert not Path("runs/no").exists()
 
 
 @pytest.fixture

@@ -275,6 +275,7 @@ def test_the_models_of_a_fit_are_joined_into_a_cascade(here: Path, compress: Cli
     if joined["accepted"]:
         assert told["model"] == joined["folder"] == "runs/joined/cascade"
         assert joined["certificate"]["dataset"].endswith("/test")
+        assert joined["certificate"]["bounds"]["confidence"] is None, "the rows that test chose the models too"
     parent = modelfolder.inspect("runs/joined/parent-model")
     assert parent.config.quantization is None
     assert compress("predict", told["model"], "she said the film was good").code == 0

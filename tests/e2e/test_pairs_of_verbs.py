@@ -49,7 +49,7 @@ VERBS: dict[str, dict[str, Any]] = {
         "control": False,
         "training": TRAINING,
     },
-    "drop_tokens": {"kept_tokens": 60},
+    "drop_tokens": {"keep_tokens": 60},
     "factorize": {"ratio": 0.6},
     "prune_layers": {"drop": 1, "criterion": {"kind": "uniform"}, "rows": 8},
     "prune_vocab": {"size": 70, "characters": "used"},

@@ -76,7 +76,7 @@ def command(name: str) -> list[str]:
             changes |= {f"stages.{index}.residual_rank": min(4, stage.residual_rank)}
             changes |= {f"stages.{index}.embedding": "{size: 8}"} if stage.embedding is not None else {}
         if stage.kind == "drop_tokens":  # a toy is too small for its tokens to take time
-            changes |= {f"stages.{index}.max_drop": "null", f"stages.{index}.kept_tokens": "50"}
+            changes |= {f"stages.{index}.max_drop": "null", f"stages.{index}.keep_tokens": "50"}
         if getattr(getattr(stage, "student", None), "hidden", None) is not None:
             changes |= {f"stages.{index}.student.hidden": 8}
         if stage.kind == "distill" and stage.level == "task_specific" and name not in CONTROLLED:

@@ -19,6 +19,7 @@ from compress.encoder.config.encoder import HeadConfig
 from compress.encoder.infer.graphs import ANSWERS, Bucket, choose_bucket, lay_in_bucket, prepare_graphed
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
+from compress.encoder.reshape.dropped_tokens import drop_tokens
 from compress.errors import ExitCode, UserError
 from compress.predict.predictor import Predictor
 
@@ -134,6 +135,12 @@ def test_models_that_leave_early_have_no_graphs() -> None:
     early.exits = torch.nn.ModuleList([torch.nn.Identity()])
     with pytest.raises(UserError, match="CUDA graphs do not support a model with early exits; use --runtime torch"):
         prepare_graphed(early)
+
+
+def test_models_that_drop_tokens_have_no_graphs() -> None:
+    fewer = drop_tokens(model(UNIFORM), (50,) * UNIFORM.depth)
+    with pytest.raises(UserError, match="CUDA graphs do not support a model that drops tokens between its layers; use"):
+        prepare_graphed(fewer)
 
 
 def test_segments_and_mask_do_not_leak_into_the_next_batch() -> None:

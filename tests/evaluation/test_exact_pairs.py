@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from evaluation.quality.exact_pairs import compute_loss_p_value, count_rows_needed
+from evaluation.quality.exact_pairs import MISSED, MOST_CONFIDENCE, compute_loss_p_value, count_rows_needed
 
 
 @pytest.mark.parametrize("most", [0.05, 0.2])
@@ -43,3 +43,13 @@ def test_few_rows_cannot_prove_a_small_bound() -> None:
     assert compute_loss_p_value(0, 0, int(needed) + 5, 0.01) < 0.1
     assert count_rows_needed(0.0, 0.9) == math.inf
     assert count_rows_needed(1.0, 0.9) == 1
+
+
+def test_no_row_count_proves_more_than_the_largest_confidence() -> None:
+    for confidence in (0.5, 0.95, 0.99, MOST_CONFIDENCE):
+        needed = int(count_rows_needed(0.01, confidence))
+        assert compute_loss_p_value(0, 0, needed, 0.01) <= 1 - confidence < compute_loss_p_value(0, 0, needed - 1, 0.01)
+    assert compute_loss_p_value(0, 0, 5000, 0.01) >= MISSED
+    for confidence in (1 - MISSED, 0.9995, 1.0):
+        assert count_rows_needed(0.01, confidence) == math.inf
+    assert count_rows_needed(1e-30, 0.9) > 1e30, "nor does a tiny bound take long, or fail"

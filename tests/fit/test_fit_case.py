@@ -42,7 +42,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
         one.relabelled.append(source)
         return table("parent")
 
-    config = lambda: SimpleNamespace(max_positions=one.positions, is_static=False)  # noqa: E731
+    config = lambda: SimpleNamespace(max_positions=one.positions, is_static=False, kept_tokens=None)  # noqa: E731
     inspect = lambda _: SimpleNamespace(heads=one.heads, config=config())  # noqa: E731
     data = lambda: SimpleNamespace(data=SimpleNamespace(max_length=one.reads, adds_text=False))  # noqa: E731
     monkeypatch.setattr(cases, "resolve", lambda name, *_: Path(name))

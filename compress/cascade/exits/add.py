@@ -63,10 +63,7 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
     single, choice = selected.single, selected.choice
     _print_exits(request, layers, models)
     if choice is single:
-        console.result(
-            f"no early exits make {name} faster and lose, with {request.confidence:g} % confidence, at most "
-            f"{request.max_drop:g} points ({selected.tested} tested)"
-        )
+        console.result(request.describe_none("no early exits", "are", name, selected.tested))
         return {"folder": str(folder), "is_cascade": False, "models": [name], "certificate": None}
     exits = [
         ExitConfig(layers[place], threshold) for place, threshold in zip(choice.models, choice.thresholds, strict=False)

@@ -168,12 +168,21 @@ class GraphedModel(PreparedModel):
 
 def prepare_graphed(model: Model, precision: Precision = "fp32", capture: Capture = capture_graph) -> GraphedModel:
     """`prepare`, with CUDA graphs for small batches. Raises UserError for a model that graphs do not support."""
-    if model.exits or model.config.is_static:
-        kind = "a model with early exits" if model.exits else "a static model"
+    if (kind := _find_unsupported(model)) is not None:
         raise UserError(f"CUDA graphs do not support {kind}", where=WHERE, do="use --runtime torch")
     if model.config.quantization is not None:
         precision = "fp32"
     return GraphedModel(prepare(model, precision).model, precision, capture)
+
+
+def _find_unsupported(model: Model) -> str | None:
+    if model.exits:
+        return "a model with early exits"
+    if model.config.is_static:
+        return "a static model"
+    if model.config.kept_tokens is not None:  # shapes that depend on the lengths
+        return "a model that drops tokens between its layers"
+    return None
 
 
 def require_gpu(device: torch.device) -> None:

@@ -10,11 +10,11 @@ TABLE = Table(
     flags=(
         Flag(
             "--max-drop", "max_drop", "Maximum drop of the main metric on validation before recovery training, in "
-            "percentage points: the fastest shares of tokens within it.", kind="float", metavar="POINTS",
+            "percentage points: the fastest plan within it is chosen.", kind="float", metavar="POINTS",
             family="target",
         ),
         Flag(
-            "--keep-tokens", "kept_tokens", "Percentage of the tokens that goes on after the first layer, such as "
+            "--keep-tokens", "keep_tokens", "Percentage of the tokens that goes on after the first layer, such as "
             "50, or after each layer: 100,75,50,50,50,50; nothing is measured.", metavar="PERCENTS",
             convert=number_or_list("100,75,50"), family="target",
         ),
@@ -22,5 +22,5 @@ TABLE = Table(
         NO_RECOVER,
         SEEDS,
     ),
-    families={"target": Family(("max_drop", "kept_tokens"), "each sets which tokens are dropped")},
+    families={"target": Family(("max_drop", "keep_tokens"), "each sets which tokens are dropped")},
 )  # fmt: skip

@@ -24,7 +24,7 @@ from compress.objectives.hard_labels import Objective as HardLabels
 from compress.recipe.schema import LatencySpec
 from compress.stages.drop_tokens.measuring import count_choices, find_mean_length, measure_drops
 from compress.stages.drop_tokens.plans import MeasuredDrops, Plan
-from compress.stages.drop_tokens.spec import Spec
+from compress.stages.drop_tokens.spec import Spec, format_plan
 from compress.stages.shared.folder_meta import folder_meta
 from compress.stages.shared.model_shape import ModelShape
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
@@ -62,6 +62,8 @@ class Stage:
         self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
     ) -> ModelShape | None:
         made = start or teacher
+        if made is not None and self.spec.percentages:
+            _spread(self.spec.percentages, made.depth)
         if made is None or made.config is None:
             return made
         if made.embeds:
@@ -71,9 +73,8 @@ class Stage:
 
     def plan(self) -> list[str]:
         s = self.spec
-        if s.kept_tokens is not None:
-            kept = (s.kept_tokens,) if isinstance(s.kept_tokens, int) else s.kept_tokens
-            return [f"keep {_format(kept)} % of the tokens after {'the first' if len(kept) == 1 else 'each'} layer"]
+        if kept := s.percentages:
+            return [f"keep {format_plan(kept)} % of the tokens after {'the first' if len(kept) == 1 else 'each'} layer"]
         return [
             f"drop as many tokens between the layers as lose at most {s.max_drop:g} points on validation, by the loss "
             f"of each layer on {s.rows:,} texts and its time"
@@ -91,19 +92,16 @@ class Stage:
         if (obstacle := find_head_obstacle(loaded.heads["task"])) is not None:
             raise _make_obstacle_error(obstacle, str(folder))
         check_same_labels(loaded, c.table())
-        if self.spec.kept_tokens is not None:
-            kept = self.spec.kept_tokens
-            plan, tried = (kept,) * loaded.config.depth if isinstance(kept, int) else tuple(kept), ()
+        if kept := self.spec.percentages:
+            plan, tried = _spread(kept, loaded.config.depth), ()
         else:
             plan, tried = self._choose(loaded)
         made = drop_tokens(loaded.model, plan)
-        if made.config.kept_tokens is None:
-            raise UserError("all tokens would be kept", where="kept_tokens", do="give a percentage below 100")
-        c.say(f"tokens that go on after each layer: {_format(plan)} %")
+        c.say(f"tokens that go on after each layer: {format_plan(plan)} %")
         return self._prepared(folder, loaded, made, tried)
 
     def _prepared(self, folder: Path, loaded: LoadedModel, made: Model, tried: Sequence[PlanTrial]) -> PreparedStage:
-        c, kept = self.context, _format(made.config.kept_tokens or ())
+        c, kept = self.context, format_plan(made.config.kept_tokens or ())
         meta = folder_meta(c, {"parent": folder}, c.table())
         note = f"after each layer {kept} % of a text's tokens go on, those that receive most attention"
         meta = meta.model_copy(update={"notes": (*meta.notes, note)})
@@ -142,7 +140,7 @@ class Stage:
                 progress.update(done)
 
             drops = measure_drops(model, few, latency, c.device, told)
-        c.say(f"choosing tokens once takes {drops.choosing:.3f} ms of a text of {latency.tokens} tokens, in torch")
+        c.say(f"choosing tokens once takes {drops.choosing:.3f} ms for a text of {latency.tokens} tokens, in torch")
         return drops
 
     def _try_plans(self, model: Model, data: TaskData, drops: MeasuredDrops) -> list[PlanTrial]:
@@ -193,6 +191,19 @@ class Stage:
             log.table(self.context.folder / TRIED, *_tabulate(tried))
 
 
+def _spread(percentages: Plan, depth: int) -> Plan:
+    """One for each layer: a single one holds after all. Raises UserError for any other number of them."""
+    if len(percentages) == 1:
+        return percentages * depth
+    if len(percentages) != depth:
+        raise UserError(
+            f"found {len(percentages)} percentages, the model has {depth} layer{'s' if depth > 1 else ''}",
+            where="keep_tokens",
+            do=f"give {depth}, one for each layer, or a single one for all" if depth > 1 else "give one",
+        )
+    return percentages
+
+
 def _check_encoder(config: EncoderConfig, where: str) -> None:
     refuse_dropped_tokens(config, "choosing them again", where)
     if config.dropping_obstacle is not None:
@@ -210,9 +221,5 @@ def _make_useless_error(what: str, why: str) -> UserError:
 
 def _tabulate(tried: Sequence[PlanTrial]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, rows) of what was tried."""
-    rows = [(_format(trial.plan), f"{trial.expected:.2f}", f"{trial.points:.2f}") for trial in tried]
+    rows = [(format_plan(trial.plan), f"{trial.expected:.2f}", f"{trial.points:.2f}") for trial in tried]
     return ("% of tokens after each layer", "expected ms", "points lost"), rows
-
-
-def _format(plan: Sequence[int]) -> str:
-    return ", ".join(map(str, plan))
