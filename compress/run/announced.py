@@ -21,7 +21,8 @@ from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.stages.shared.stage import PreparedStage, StageContext
 
-_FOLDERS = ("folder", "model", "tokenizer", "teacher", "general_teacher")
+_FOLDERS = tuple(f.name for f in dataclasses.fields(StageContext) if f.type in ("Path", "Path | None"))
+"""What is a path in a context."""
 _PLAIN = ("seed", "device", "precision")
 _ENSEMBLE = TypeAdapter(Ensemble | None)
 

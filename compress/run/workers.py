@@ -7,6 +7,7 @@ nothing, except for the error of the one that fails first.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -51,7 +52,18 @@ def follow(team: Team, options: RunOptions) -> NoReturn:
             team.linger()
         else:
             team.leave()
+            if unexpected is None:
+                _end_at_once()
     raise unexpected or SystemExit(order["end"])
+
+
+def _end_at_once() -> NoReturn:
+    """End the process, which holds nothing that others need, without the end of the interpreter: threads of libraries
+    that are still there then abort it now and then ("terminate called without an active exception"), and torchrun
+    takes that for a failed run."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(ExitCode.OK)
 
 
 def _train(team: Team, order: Mapping[str, Any], options: RunOptions, stop: StopFlag) -> None:

@@ -26,6 +26,7 @@ VOCABULARY = {"kind": "prune_vocab", "coverage": 99.9}
 SHARE = {"kind": "share", "pattern": {"kind": "all"}, "embedding": {"size": 8}}
 FACTORIZE = {"kind": "factorize", "ratio": 0.5}
 SPARSIFY = {"kind": "sparsify"}
+DROP = {"kind": "drop_tokens", "keep_tokens": 50}
 QUANTIZE = {"kind": "quantize", "scheme": "per-token"}
 EXPORT = {"kind": "export"}
 FINETUNE = {"kind": "finetune", "training": TRAINING}
@@ -138,6 +139,11 @@ REFUSED = [
     ((SHARE, FACTORIZE), "1-factorize cannot come after 0-share", "have their own parameters"),
     ((SHARE, SHARE), "1-share cannot come after 0-share", "factorized already"),
     ((EXPORT, QUANTIZE), "1-quantize cannot come after 0-export", "export last"),
+    ((DROP, DROP), "1-drop_tokens cannot come after 0-drop_tokens", "choosing them again"),
+    ((DROP, FACTORIZE), "1-factorize cannot come after 0-drop_tokens", "factorizing its matrices"),
+    ((DROP, LAYERS), "1-prune_layers cannot come after 0-drop_tokens", "removing layers"),
+    ((DROP, WIDTH), "1-prune_width cannot come after 0-drop_tokens", "cutting heads"),
+    ((DROP, SHARE), "1-share cannot come after 0-drop_tokens", "sharing layers"),
     ((LAYERS, {**CUT, "taught_by": "teacher"}), "1-distill discards the result of 0-prune_layers", "a different model"),
     ((LAYERS, {**CUT, "student": {"model": "c"}}), "1-distill discards the result", "its own checkpoint, c"),
 ]

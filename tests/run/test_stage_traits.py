@@ -37,7 +37,7 @@ def test_what_each_kind_states() -> None:
     assert kinds_where("learns") == {"distill"}
     assert kinds_where("reads_teacher") == {"distill", "prune_width"}
     assert kinds_where("writes_onnx") == {"export"}
-    assert kinds_where("timed") == {"prune_layers", "prune_width", "prune_vocab", "factorize"}
+    assert kinds_where("timed") == {"drop_tokens", "prune_layers", "prune_width", "prune_vocab", "factorize"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
