@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,7 @@ def code(team: Team, monkeypatch: pytest.MonkeyPatch, *errors: Exception | None)
             raise error
 
     monkeypatch.setattr(workers, "_train", train)
+    monkeypatch.setattr(workers.os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as left_with:
         workers.follow(team, RunOptions())  # type: ignore[arg-type]
     assert isinstance(left_with.value.code, int)
