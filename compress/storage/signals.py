@@ -20,6 +20,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
+from compress.errors import Stopped
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # A closing terminal sends its SIGHUP twice within milliseconds (kernel and shell), wrappers pass a Ctrl-C on that the
@@ -89,6 +91,11 @@ class StopFlag:
         late = self._deadline is not None and time.monotonic() >= self._deadline
         own = self._requested or (OUT_OF_TIME if late else None)
         return own or (self._outer.requested if self._outer is not None else None)
+
+    def check(self) -> None:
+        """Raises Stopped where the flag is up."""
+        if (asked := self.requested) is not None:
+            raise Stopped(f"stopped by {asked}")
 
     @contextlib.contextmanager
     def until(self, moment: float | None) -> Iterator[None]:

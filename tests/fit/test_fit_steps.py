@@ -65,9 +65,9 @@ def test_a_part_of_the_time_is_kept_for_measuring_the_result(monkeypatch: pytest
 
 
 def test_a_signal_ends_it_between_steps() -> None:
-    stop: Any = SimpleNamespace(requested=None)
+    stop = StopFlag()
     Clock(stop, None).check()
-    stop.requested = "SIGTERM"
+    stop.request("SIGTERM")
     with pytest.raises(Stopped, match="stopped by SIGTERM"):
         Clock(stop, None).check()
 

@@ -160,7 +160,9 @@ class Task(FormTask):
     def count_examples(self, rows: Rows) -> int:
         """Of each row its texts; of a search its documents too."""
         form = form_of(rows)
-        return len(rows) + (len(documents_of(rows)) if form == "retrieval" else len(rows) * (form == "scored pairs"))
+        if form == "retrieval":
+            return len(rows) + len(documents_of(rows) if rows.documents is None else rows.documents)
+        return len(rows) * (2 if form == "scored pairs" else 1)
 
     def encode_taught(self, examples: Examples, rows: Rows) -> np.ndarray:
         raise UserError("columns of a teacher are not supported for embeddings", where="--teacher-column")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from compress.errors import Stopped
 from compress.storage.signals import StopFlag
 
 RESERVE = 0.2
@@ -20,8 +19,7 @@ class Clock:
 
     def check(self) -> None:
         """Raises Stopped where a signal asked for it."""
-        if self.stop.requested:
-            raise Stopped(f"stopped by {self.stop.requested}")
+        self.stop.check()
 
     @property
     def deadline(self) -> float | None:

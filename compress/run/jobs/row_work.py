@@ -6,15 +6,14 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from compress.console import Console
 from compress.contracts import RunOptions
-from compress.errors import Stopped
 from compress.predict.rows.answers import Answerer, ModelRequest
 from compress.predict.rows.plan import Plan, Shard
 from compress.predict.rows.shards import SHARDS, ShardFolder, ShardWorker
-from compress.run.jobs.work import WorkerJob, ending_all
+from compress.run.jobs.work import ByWorkers, WorkerJob, ending_all
 from compress.storage import atomic, safe
 from compress.storage.signals import StopFlag
 from compress.storage.trees import remove_tree
@@ -25,7 +24,7 @@ PLAN_LIMIT = 256 << 20
 
 
 @dataclass(frozen=True)
-class RowWork:
+class RowWork(ByWorkers):
     """What all workers share. base: the folder with the plan and the shards.  request: which model answers.  keep_bad:
     as of `ShardWorker`.  answerer: the loaded model, for a worker in this process."""
 
@@ -35,10 +34,6 @@ class RowWork:
     plan: Plan
     keep_bad: bool
     answerer: Answerer | None = None
-    noun: ClassVar[str] = "worker"
-    tracked: ClassVar[bool] = False
-    less_memory: ClassVar[str] = "use fewer --workers"
-    copies: ClassVar[int] = 2
 
     def list_missing(self) -> list[Shard]:
         """Shards that are not there."""
@@ -66,14 +61,9 @@ class RowWork:
         signal."""
         answerer = self.answerer or self.request.open(console)
         alone = sum(shard.rows for shard in self.list_missing()) if self.answerer is not None else None
-        with StopFlag() as stop, console.slow_progress(answerer.label, alone, "rows") as progress:
-
-            def check() -> None:
-                if stop.requested:
-                    raise Stopped(f"stopped by {stop.requested}")
-
-            with ending_all(self.base):
-                ShardWorker(self.base, self.plan, answerer, self.keep_bad, progress.update, check).run()
+        watch = console.slow_progress(answerer.label, alone, "rows")
+        with StopFlag() as stop, watch as progress, ending_all(self.base):
+            ShardWorker(self.base, self.plan, answerer, self.keep_bad, progress.update, stop.check).run()
 
     def pack(self, job: WorkerJob) -> dict[str, Any]:
         """The plan is not packed: it lies in the folder."""

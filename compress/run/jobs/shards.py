@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from compress.console import Console
 from compress.contracts import RunOptions, StageSpec
 from compress.data.tables.table import format_count
-from compress.errors import Stopped
 from compress.run.announced import announce_stage
 from compress.run.folder import FAILURE
 from compress.run.jobs.job import list_recipe_paths
@@ -34,8 +33,7 @@ def make_shards(work: ShardWork, console: Console, stop: StopFlag) -> None:
         executor = choose_executor(work.options, len(missing), console, timed=False)
         jobs = _list_workers(work, min(executor.places, len(missing)), len(missing))
         made = do_jobs(jobs, executor, work, console, stop)
-        if stop.requested:
-            raise Stopped(f"stopped by {stop.requested}")
+        stop.check()
         before, missing = missing, work.list_missing()
         errors = sorted(made.failed.values(), key=concerns_one)
         if errors and (not executor.elsewhere or not concerns_one(errors[0])):

@@ -7,20 +7,19 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from compress.console import Console
 from compress.contracts import ChainOptions, RunOptions
 from compress.data.tables.table import format_count
-from compress.errors import Stopped
 from compress.run.announced import prepare_announced
-from compress.run.jobs.work import WorkerJob, ending_all
+from compress.run.jobs.work import ByWorkers, WorkerJob, ending_all
 from compress.stages.shared.stage import SharedParts, StageServices
 from compress.storage.signals import StopFlag
 
 
 @dataclass(frozen=True)
-class StageWork:
+class StageWork(ByWorkers):
     """What all workers share. base: the stage's work folder.  announced: the stage, as `announce_stage` describes it.
     parts: what is shared, in the process that hands it out.  read: files and folders that the workers read."""
 
@@ -29,10 +28,6 @@ class StageWork:
     announced: Mapping[str, Any]
     parts: SharedParts | None = None
     read: tuple[str, ...] = ()
-    noun: ClassVar[str] = "worker"
-    tracked: ClassVar[bool] = False
-    less_memory: ClassVar[str] = "use fewer --workers"
-    copies: ClassVar[int] = 2
 
     def list_missing(self) -> list[str]:
         """As of `ShardWork`."""
@@ -51,12 +46,7 @@ class StageWork:
             self.parts.make()
             return
         with StopFlag() as stop, ending_all(self.base):
-
-            def check() -> None:
-                if stop.requested:
-                    raise Stopped(f"stopped by {stop.requested}")
-
-            services = StageServices(console.progress, check, claims=self.base)
+            services = StageServices(console.progress, stop.check, claims=self.base)
             stage = prepare_announced(self.announced, self.options.chain, console, say=console.note, workshop=services)
             assert stage.prepared.opening is not None
             stage.prepared.opening()

@@ -90,6 +90,15 @@ class WorkerJob:
         return cls(packed["name"], packed["title"], Path(packed["folder"]))
 
 
+class ByWorkers:
+    """What all work in shards says of its jobs, as of `Work`: they are workers, which load models and train nothing."""
+
+    noun: ClassVar[str] = "worker"
+    tracked: ClassVar[bool] = False
+    less_memory: ClassVar[str] = "use fewer --workers"
+    copies: ClassVar[int] = 2
+
+
 class ShardWork(Work, Protocol):
     """Work in shards, which workers share: each takes the next one that nobody has, until none is left."""
 

@@ -9,18 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from compress.contracts import Batch
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.token_dropping import find_head_obstacle
 from compress.encoder.config.unsupported import refuse_dropped_tokens
-from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.dropped_tokens import drop_tokens
 from compress.errors import ExitCode, UserError
 from compress.modelfolder.folder import LoadedModel, load_model
-from compress.objectives.hard_labels import Objective as HardLabels
 from compress.recipe.schema import LatencySpec
 from compress.stages.drop_tokens.measuring import count_choices, find_mean_length, measure_drops
 from compress.stages.drop_tokens.plans import MeasuredDrops, Plan
@@ -31,9 +27,8 @@ from compress.stages.shared.stage import PreparedStage, StageContext, StageOutpu
 from compress.stages.shared.task_data import TaskData, sample_batches
 from compress.stages.shared.task_head import check_same_labels
 from compress.stages.shared.timing import measure_models
-from compress.stages.shared.validation import task_choice, task_validation
+from compress.stages.shared.validation import score_model, task_choice, task_validation
 from compress.tracking import TrackedRun
-from compress.training.module import StageModule
 
 PLANS = 8
 """Plans that are evaluated on all validation rows, at most."""
@@ -178,13 +173,8 @@ class Stage:
         """Plan → points of the main metric that it loses on the validation rows."""
         metric, _ = task_choice(self.context.table())
         validate = task_validation(data, self.context.table(), self.context)
-
-        def value(one: Model) -> float:
-            with torch.no_grad():
-                return validate(StageModule(prepare(one).model, {"hard_labels": (1.0, HardLabels())}))[metric]
-
-        whole = value(model)
-        return lambda plan: 100 * (whole - value(drop_tokens(model, plan)))
+        whole = score_model(model, validate, metric)
+        return lambda plan: 100 * (whole - score_model(drop_tokens(model, plan), validate, metric))
 
     def _tell(self, tried: Sequence[PlanTrial], log: TrackedRun) -> None:
         if tried:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from compress import registry
 from compress.contracts import Batch
 from compress.encoder.config.quantization import PACKAGE, PartQuantization, Quantization
@@ -23,7 +21,6 @@ from compress.encoder.integers.convert import calibrate, plan_quantization, quan
 from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.model import Model
 from compress.modelfolder.folder import LoadedModel, load_model
-from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.quantize.report import Report
 from compress.stages.quantize.sensitivity import Damage, FallbackTrial, Scan, fewest_back
 from compress.stages.quantize.spec import Spec
@@ -32,8 +29,7 @@ from compress.stages.shared.model_shape import ModelShape
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
 from compress.stages.shared.task_data import TaskData, sample_batches
 from compress.stages.shared.task_head import check_same_labels
-from compress.stages.shared.validation import task_choice, task_validation
-from compress.training.module import StageModule
+from compress.stages.shared.validation import score_model, task_choice, task_validation
 
 
 class Stage:
@@ -143,8 +139,7 @@ class Stage:
 
         def value(model: Model) -> float:
             self.context.workshop.stop()
-            with torch.no_grad():  # prepared: matrices are packed once, and rounded once
-                return validate(StageModule(prepare(model).model, {"hard_labels": (1.0, HardLabels())}))[metric]
+            return score_model(model, validate, metric)
 
         @functools.cache
         def cost(names: frozenset[str]) -> float:

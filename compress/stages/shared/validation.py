@@ -21,11 +21,13 @@ from compress.data.batches.evaluation_batches import (
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Table, spread_places
 from compress.data.tasks import task_of
+from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.shared.shared_pass import collect, share_out
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.task_data import TaskData
+from compress.training.module import StageModule
 from compress.training.precision import autocast
 from evaluation.quality.retrieval import cosines
 from evaluation.representation.neighbours import NEIGHBOURS, neighbour_overlap
@@ -90,6 +92,12 @@ def collect_logits(
         assert logits is not None
         parts.append((batch.on_host.row_ids.numpy(), logits))
     return restore_outputs(examples, parts)
+
+
+def score_model(model: Model, validate: Callable[[nn.Module], Mapping[str, float]], metric: str) -> float:
+    """The metric of a model by a `task_validation`. It is prepared: matrices are packed once, and rounded once."""
+    with torch.no_grad():
+        return validate(StageModule(prepare(model).model, {"hard_labels": (1.0, HardLabels())}))[metric]
 
 
 def mean_distance(ours: np.ndarray, theirs: np.ndarray) -> float:
