@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -116,10 +117,7 @@ def build_row(
 
 def _find_text(row: Mapping[str, Any], names: Sequence[str], flag: str, where: str, *, needed: bool) -> str | None:
     """The text under the first of these names, in whatever case; None where it may be missing and is."""
-    key = next((name for name in names if name in row), None)
-    if key is None:
-        folded = {str(name).lower(): name for name in row}
-        key = next((folded[name] for name in names if name in folded), None)
+    key = _find_key(tuple(row), tuple(names))
     if key is None:
         if not needed:
             return None
@@ -129,6 +127,14 @@ def _find_text(row: Mapping[str, Any], names: Sequence[str], flag: str, where: s
         raise UserError(f"the {names[0]} is empty or not text", where=where)
     _require_whole(row[key], names[0], where)
     return row[key]
+
+
+@functools.lru_cache(maxsize=64)
+def _find_key(columns: tuple[str, ...], names: tuple[str, ...]) -> str | None:
+    """The column that has the first of these names, in whatever case if none has one. The rows of a file have the same
+    columns, as a rule."""
+    folded = {column.lower(): column for column in columns}
+    return next((name for name in names if name in columns), next((folded[n] for n in names if n in folded), None))
 
 
 def _copy_id(value: Any, where: str) -> Any:
