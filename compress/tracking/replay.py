@@ -47,6 +47,8 @@ _whole_runs: dict[tuple[str, str], str] = {}
 """Store and key of a run that this process began, of which it has had every answer → the address of its files."""
 sent_runs: dict[tuple[str, str], str] = {}
 """Of this process: store and key of a run that was sent → its id, by which its children find it without asking."""
+_waiting_children: dict[tuple[str, str], set[str]] = {}
+"""Of this process: store and key of a run that has not been sent yet → ids of those below it, which were sent first."""
 
 
 class RunMissing(Exception):  # noqa: N818 - tells of the store's state
@@ -130,6 +132,7 @@ class Replay:
             self.read_new()
         with suppress(_Retired):
             self._ensure_run(client)
+            self._link_children(client)
             while self.pending:
                 self._send_some(client)
                 if not self.pending:
@@ -401,10 +404,26 @@ class Replay:
         if self.state.linked:
             return
         found = self._find_parent(client, ask=ask)
+        if not found and (parent := (self._start or {}).get("parent")):
+            with _making:
+                found = self._find_parent(client, ask=False)
+                if not found:  # perhaps this run ends before the one above it is sent
+                    _waiting_children.setdefault((self.store.uri, parent["key"]), set()).add(self.run_id)
         if found:
             self._log(client, Batch(tags=_parent_tags(found)))
             self.state.linked = found
             self.save()
+
+    def _link_children(self, client: MlflowClient) -> None:
+        """Hangs the runs below this one that this process sent before it."""
+        from mlflow.entities import RunTag
+
+        assert self._start is not None, "a journal begins with its start"
+        children = _waiting_children.get((self.store.uri, self._start["key"]), set())
+        tags = [RunTag(key, value) for key, value in _parent_tags(self.run_id).items()]
+        for child in list(children):
+            self._attempt(partial(client.log_batch, child, tags=tags, synchronous=True))
+            children.discard(child)
 
     # --- records that travel alone --------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from forked_scripts import ForkedScripts
 from tracking_tools import Opener, Seen
 
 from compress.errors import UserError
-from compress.tracking import Store, sync
+from compress.tracking import Store, replay, sync
 from compress.tracking import records as rec
 from compress.tracking.state import SendState, not_beyond, read_state
 
@@ -179,6 +179,17 @@ def test_children_find_their_parent_whichever_comes_first(
     parent.finish(seconds=0.1)
     assert [d.name for d in sync(tmp_path, uri=store.uri)] == ["parent", "child"]
     assert seen.run("child").data.tags["mlflow.parentRunId"] == seen.run("parent").info.run_id
+
+
+def test_a_run_that_ends_before_the_one_above_it_is_sent(opened: Opener, store: Store, seen: Seen) -> None:
+    nowhere = Store("http://127.0.0.1:9")
+    above = opened("above", store=nowhere)
+    below = opened("below", store=nowhere, parent=above.parent)
+    for run in (below, above):
+        run.finish(seconds=0.1)
+    for run in (below, above):  # the order in which one process may send them on a busy machine
+        replay.Replay(run.folder, store, lambda _: None).send_all()
+    assert seen.run("below").data.tags["mlflow.parentRunId"] == seen.run("above").info.run_id
 
 
 def test_a_parent_goes_first_whatever_is_named_first(opened: Opener, store: Store, seen: Seen, tmp_path: Path) -> None:
