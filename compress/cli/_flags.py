@@ -132,13 +132,14 @@ def check_given(table: Table, values: Mapping[str, Any]) -> None:
 def _check_inputs(table: Table, values: Mapping[str, Any]) -> None:
     """`require_inputs` from the command line alone: what it does not name, --set may."""
     model = values.get("teacher") or values.get("model") or values.get("model_again")
-    data = values.get("data") or values.get("corpus")
-    if (model and data) or values.get("set_"):
+    data, corpus = values.get("data"), values.get("corpus")
+    if (model and (data or corpus)) or values.get("set_"):  # flags may do away with the other
         return
     from compress.recipe import LoadedRecipe
 
     name = values.get("recipe") or table.recipe
-    changed = {key for key, value in {"teacher": model, "data.source": data}.items() if value}
+    given = {"teacher": model, "data.source": data or corpus, "corpus.source": corpus}
+    changed = {key for key, value in given.items() if value}
     require_inputs(table, name, LoadedRecipe.read(name), changed, model if isinstance(model, str) else None)
 
 
@@ -299,9 +300,13 @@ def require_inputs(
     example = f"compress {command} {recipe_flag}{what} --data DATA"
     if content.get("teacher") is not None and not named & {"teacher", "teachers"}:
         raise UserError("a model is required", where=flag, do=f"{example}; to try it without one, add --demo")
-    if content.get("data") is not None and "data.source" not in changed and "corpus.source" not in changed:
+    if content.get("data") is not None and "data.source" not in changed:
         parent = model or content.get("teacher") or content.get("model")
         raise UserError("labelled data is required", where="--data", do=_which_data(parent, example))
+    if content.get("corpus") is not None and "corpus.source" not in changed:
+        raise UserError(
+            "plain text is required", where="--corpus", do="add --corpus FILE; to use built-in text, add --demo"
+        )
 
 
 def _which_data(name: str | None, example: str) -> str:

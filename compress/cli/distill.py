@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @shared(
-    "recipe", "teacher", "teacher_columns", "data", "unlabelled", "training_compute", "deterministic", "onnx",
+    "recipe", "teacher", "teacher_columns", "data", "unlabelled", "corpus", "training_compute", "deterministic", "onnx",
     "output", "several", "push", "store", "experiment",
 )  # fmt: skip
 @stage_flags(TABLE)

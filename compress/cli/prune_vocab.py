@@ -39,7 +39,8 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
     from compress.cli._flags import listening, resolve, run
 
     console, name = listening(options), options.recipe or TABLE.recipe
-    given["corpus"] = next((one.origin for one in options.overrides if one.path == "corpus.source"), None)
+    typed = {one.path: one.origin for one in options.overrides}
+    given |= {"corpus": typed.get("corpus.source"), "data": typed.get("data.source")}
     # A recipe that reads no corpus rejects one, until the flags make it read it.
     loaded = resolve(TABLE, name, model, given, options, later="corpus.")
     run(loaded, options, console, verb=TABLE.kind)

@@ -69,6 +69,7 @@ class Sources:
     def open(self) -> None:
         """Open all that the stages read: errors in the data are found before a folder is made or a step is computed."""
         self._require_use_of_unlabelled()
+        self._require_use_of_corpus()
         if "data" in self.selection.needs:
             self.table  # noqa: B018 - opened here, read by the stages
         if "corpus" in self.selection.needs:
@@ -84,6 +85,15 @@ class Sources:
             raise UserError(
                 "text without labels has no effect: no stage that runs distils a teacher on the task",
                 where=where, do="use a recipe that distils, such as distilbert-task, or remove it",
+            )  # fmt: skip
+
+    def _require_use_of_corpus(self) -> None:
+        """Raise UserError for a corpus that no stage of the recipe reads."""
+        recipe = self.selection.recipe
+        if recipe.corpus is not None and not any("corpus" in stage.needs() for stage in recipe.stages):
+            raise UserError(
+                f"plain text has no effect: no stage of recipe {recipe.name} reads a corpus",
+                where="--corpus (corpus.source)", do="remove it; text for a teacher to label is for --unlabelled",
             )  # fmt: skip
 
     def fingerprints(self) -> dict[str, str]:

@@ -68,11 +68,13 @@ def find_teachers(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead
     if corpus:
         reads = any(s.reads_vocabulary() for s in corpus)
         if general is None:
-            needed = "a teacher with a masked-LM head" if reads else "the teacher's pretrained encoder"
+            learns = any(stage.learns for stage in corpus)
+            role = "teacher" if learns else "model"
+            needed = f"a {role} with a masked-LM head" if reads else f"the {role}'s pretrained encoder"
             raise UserError(
-                f"recipe {recipe.name} first trains on a corpus, which needs {needed}",
-                where=f"--teacher {name}",
-                why="this teacher has none" if reads else "this teacher is fine-tuned",
+                f"recipe {recipe.name} {'first trains' if learns else 'measures'} on a corpus, which needs {needed}",
+                where=f"--teacher {name}" if learns else f"MODEL {name}",
+                why=f"this {role} has none" if reads else f"this {role} is fine-tuned",
                 do=_without(recipe, corpus),
             )
         if reads and "mlm" not in modelfolder.inspect(general).heads:

@@ -161,7 +161,7 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "no label column": (
         lambda here: {split: [{"text": row["text"]} for row in rows(here, split)] for split in ALL}, DISTILL,
-        "bad: cannot infer the label column; name it with --label-column; the columns are: text",
+        "bad: has no labels: its only column is 'text'; give labelled rows; …",
     ),
     "not utf-8": (
         lambda _: {"train": b'{"text": "ab\xff", "label": "positive"}\n'}, DISTILL,

@@ -196,6 +196,10 @@ def _unknown(role: str, flag: str | None, frame: Frame, where: str) -> UserError
 
 def unknown_label(frame: Frame, where: str) -> UserError:
     """For rows that must have labels where no column looks like one."""
+    if len(frame.columns) == 1:
+        why = f"its only column is '{printable(str(next(iter(frame.columns))), 60)}'"
+        do = "give labelled rows; commands that read plain text take it as --unlabelled or --corpus"
+        return UserError("has no labels", where=where, why=why, do=do)
     return _unknown("label", "--label-column", frame, where)
 
 

@@ -51,7 +51,9 @@ def read_file(path: Path, notes: list[str], *, plain: bool = False) -> Frame:
         raise UserError(
             f"cannot read '{path.suffix or path.name}' files as a table",
             where=str(path),
-            do="known: " + ", ".join(TABLES),
+            do="known: "
+            + ", ".join(TABLES)
+            + ("; commands that read plain text take it as --unlabelled or --corpus" if kind else ""),
         )
     head = look(path)
     if kind in ("parquet", "arrow"):

@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 
 
 def _edits(recipe: Recipe, place: int, given: Given) -> Iterator[Edit]:
-    """given: also `corpus`, the flag as it was typed: where it is given, the tokens of that text are counted."""
+    """given: also `corpus` and `data`, the flags as typed. With a corpus, the tokens of that text are counted."""
     corpus = given.get("corpus")
     if corpus is not None:
         yield Edit(f"stages.{place}.text", "corpus", corpus)
     if given["pretrained"]:
         if corpus is None and recipe.corpus is None:
             raise UserError("a pretrained model has no labelled data", where="--pretrained", do="add --corpus TEXT")
+        if given.get("data") is not None:
+            raise UserError("labelled data is not read with --pretrained", where="--data", do="remove one of them")
         yield Edit(f"stages.{place}.level", "general", "--pretrained")
         yield Edit(f"stages.{place}.text", "corpus", "--pretrained")
+        yield Edit("data", None, "--pretrained")
 
 
 TABLE = Table(
