@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -23,6 +23,7 @@ from compress.cli._types import (
     WorkerCount,
 )
 from compress.cli.main import debug_option
+from compress.errors import UserError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -71,6 +72,18 @@ def threads_option(text: str = "Number of CPU threads (default: torch's).", *, m
     return click.option(
         "--threads", type=ThreadCount(measured=measured), metavar="N|auto" if measured else "N", help=text
     )
+
+
+def _is_given(context: click.Context, option: click.Parameter, folder: Path | None) -> Path:
+    if folder is None and not context.resilient_parsing:
+        raise UserError("an output folder is required", where="--output", do="add --output FOLDER")
+    return cast(Path, folder)
+
+
+def required_output() -> Any:
+    """--output of a command that has no folder of its own to write to: it is asked for before anything is read."""
+    folder = click.Path(path_type=Path)
+    return click.option("--output", type=folder, metavar="FOLDER", help="Output folder (required).", callback=_is_given)
 
 
 def worker_options(workers: str, on: str, section: str = "training") -> tuple[Any, ...]:

@@ -31,7 +31,7 @@ _GROUP_OF: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "--seed", "--sweep", "--workers", "--on", "--precision", "--deterministic", "--resume", "--train",
+            "--seed", "--sweep", "--workers", "--on", "--deterministic", "--resume", "--train",
             "--steps", "--check", "--trials",
         ),
         "training",
@@ -47,7 +47,8 @@ _GROUP_OF: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "--set", "--bad-tags", "--bad-rows", "--no-answer-threshold", "--long-text", "--stride", "--pooling",
-            "--metric", "--device", "--threads", "--debug", "--help", "--help-all", "--study", "--uncertified",
+            "--metric", "--device", "--threads", "--precision", "--debug", "--help", "--help-all", "--study",
+            "--uncertified",
         ),
         "other",
     ),

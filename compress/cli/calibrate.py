@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compress.cli._groups import split_option
+from compress.cli._groups import required_output, split_option
 from compress.cli._help import Command
 from compress.cli._types import ModelName
 from compress.cli.options import shared
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("model", type=ModelName())
 @split_option("Split to fit the temperature on.", ("validation", "train"))
-@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
+@required_output()
 @shared("data", "device", "push")
 def command(options: RunOptions, model: str, split: str, output: Path | None) -> None:
     """Fit a softmax temperature on labelled data (temperature scaling; Guo et al., arXiv 1706.04599).

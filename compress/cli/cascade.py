@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._groups import required_output
 from compress.cli._help import Command
 from compress.cli._types import ModelName
 from compress.cli.options import shared
@@ -58,7 +59,7 @@ def read_exit_options(layers: str | None, rows: int | None, seed: int | None) ->
     help="Early exits: training rows that they are trained on at most (default: 10,000).",
 )
 @click.option("--seed", type=int, metavar="N", help="Early exits: random seed of their training (default: 0).")
-@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
+@required_output()
 @shared("data", "device", "runtime", "push")
 def command(
     options: RunOptions,

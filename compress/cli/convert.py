@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._groups import required_output
 from compress.cli._help import Command
 from compress.cli._types import ModelName
 from compress.cli.options import shared
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("model", metavar="FOLDER", type=ModelName())
-@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
+@required_output()
 @shared("push")
 def command(options: RunOptions, model: str, output: Path | None) -> None:
     """Convert a FOLDER whose only weights are pytorch_model.bin to safetensors.

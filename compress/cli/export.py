@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from compress.cli._groups import split_option, threads_option
+from compress.cli._groups import required_output, split_option, threads_option
 from compress.cli._help import Command
 from compress.cli._types import ModelName
 from compress.cli.options import shared
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "pyfunc: an MLflow model for `mlflow models serve`; web: a folder for transformers.js and a page that runs the "
     "model in a browser.",
 )
-@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Output folder.")
+@required_output()
 @click.option(
     "--head",
     type=click.Choice(["task", "mlm", "pair", "rtd", "none"]),

@@ -135,7 +135,8 @@ def command(
     from compress.cli._flags import refuse_flags
     from compress.commands.predict import predict_texts
     from compress.commands.predict_shards import ShardOptions, predict_shards
-    from compress.errors import require_short_path
+    from compress.data.reading.files import SUFFIXES
+    from compress.errors import UserError, require_short_path
     from compress.modelfolder.resolve import resolve
     from compress.predict.rows.answers import ModelRequest
     from compress.predict.rows.plan import SHARD_ROWS
@@ -157,6 +158,12 @@ def command(
         refuse_flags(lonely, "has no effect without --output", "add --output FOLDER")
     else:
         require_short_path(output, "--output")
+        if output.suffix.lower() in SUFFIXES:
+            raise UserError(
+                "the predictions are written to a folder, in shards, and this is the name of a file",
+                where=f"--output {output}",
+                do=f"for one file: --output {output.with_suffix('')} --join {output.with_suffix('.jsonl')}",
+            )
         others = {"TEXTS": texts, "--question": questions, "--pair": pairs}
         refuse_flags(others, "cannot be combined with --output", "remove it")
     request = ModelRequest(

@@ -191,6 +191,7 @@ def test_vectors_are_divided_too(folder: Path, small_windows: None, compress: Cl
         (("--shard-rows", "8"), "--shard-rows: has no effect without --output"),
         (("--join", "x"), "--join: has no effect without --output"),
         (("--output", "mine"), "the output folder exists and contains no answers of compress predict"),
+        (("--output", "all.jsonl"), "and this is the name of a file; for one file: --output all --join all.jsonl"),
         (("--output", "task.yaml"), "--output task.yaml: the output is a file; name a folder"),
         (("--output", "x", "--join", "task.yaml"), "--join: task.yaml exists already; name another file"),
         (("--bad-rows", "task.yaml"), "task.yaml: exists already; name another file"),
