@@ -23,7 +23,7 @@ HEAVY = ("torch", "mlflow", "datasets", "transformers", "tokenizers", "numpy", "
 def run(*args: str, **extra: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **extra}
     command = [sys.executable, "-m", "compress", *args]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
 
 # --- help -------------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     told = subprocess.run(
-        [sys.executable, "-c", code, *args], capture_output=True, text=True, env=environment, timeout=60, check=False
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, env=environment, timeout=300, check=False
     )
     assert (told.returncode, told.stderr.strip()) == (0, "[]")
     assert "Usage: compress" in told.stdout

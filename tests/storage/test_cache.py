@@ -86,7 +86,7 @@ def test_the_entries_used_last_stay_and_those_that_are_read(cache: Path) -> None
     fill = Filler()
     keep_folder(parent, "mine", fill, 2)
     assert _names(parent) == {"mine", "newer", "theirs"}
-    other.communicate(timeout=60)
+    other.communicate(timeout=300)
     keep_folder(parent, "newer", fill, 2)
     assert _names(parent) == {"mine", "newer"}
     keep_folder(parent, "third", fill, 1)

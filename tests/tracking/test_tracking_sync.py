@@ -121,7 +121,7 @@ def test_a_run_that_was_deleted_before_it_went_on_loses_nothing(opened: Opener, 
     seen.client.delete_run(run_id)
     second = opened("run")
     second.dataset("opinions", "0123456789abcdef", "embedded:opinions", "evaluation")
-    assert second.finish(seconds=20).left > 0
+    assert second.finish(seconds=120).left > 0
     seen.client.restore_run(run_id)
     assert sync(second.folder)[0].refused == 0
     assert len(seen.run("run").inputs.dataset_inputs) == 1

@@ -143,7 +143,7 @@ def test_ui_prints_the_link_and_ends_with_ctrl_c(store: Store, tmp_path: Path) -
         assert mark
     finally:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert errors.splitlines()[-1] == "stopped"
     assert server._mark_at(address) != mark, "the server ended too"
