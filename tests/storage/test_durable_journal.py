@@ -163,7 +163,7 @@ def test_it_syncs_in_the_background_and_at_close(tmp_path: Path, monkeypatch: py
     with Journal(tmp_path / "j", sync_every=0.05) as writer:
         threads.clear()
         writer.append({"i": 0})
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while not threads and time.monotonic() < until:
             time.sleep(0.01)
         assert threads == ["journal-sync"]

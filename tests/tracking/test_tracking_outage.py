@@ -610,7 +610,7 @@ def test_a_broken_database_is_told_in_one_line(
     assert len("".join(capfd.readouterr())) < 1000, "mlflow's tracebacks stay off the terminal"
 
 
-def _wait(condition, seconds: float = 20.0) -> None:
+def _wait(condition, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -619,7 +619,7 @@ def _wait(condition, seconds: float = 20.0) -> None:
 
 def _sync_when_free(folder: Path) -> None:
     """The thread that hung in the locked database may still be at its last call."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while sync(folder)[0].live:
         assert time.monotonic() < deadline
         time.sleep(0.1)
