@@ -14,6 +14,7 @@ from evaluation.frontier import Candidate
 from evaluation.quality.pairing import ResampledMetric
 
 SIZE, LATENCY, SPEEDUP = "size/disk_mb", "speed/latency_p50_ms", "vs_teacher/speedup"
+MEAN = "speed/latency_mean_ms"
 MISSING = "—"
 SERVING = "serving_precision"
 """What floats are computed in on the device; the precision beside it is the model's own, such as int8 of a file."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compress.compare.frontier import RankedRow
-from compress.compare.rows import LATENCY, SIZE, SPEEDUP, Row
+from compress.compare.rows import LATENCY, MEAN, SIZE, SPEEDUP, Row
 from compress.report.rows import in_percent, title
 from evaluation.frontier import TOLERANCE
 from evaluation.quality.intervals import Interval
@@ -96,10 +96,21 @@ def _score_savings(row: Row, reference: Row) -> float:
 
 
 def _compute_speedup(row: Row, reference: Row) -> float | None:
-    """None where a latency is unknown, or the two were measured under other conditions."""
+    """By the mean latency, as everywhere; None where a latency is unknown, or the two were measured under other
+    conditions."""
     if row.conditions is None or row.conditions != reference.conditions:
         return None
-    return reference.values[LATENCY] / row.values[LATENCY]
+    if _is_timed_beside(row, reference) and SPEEDUP in row.values:
+        return row.values[SPEEDUP]
+    key = MEAN if MEAN in row.values and MEAN in reference.values else LATENCY
+    return reference.values[key] / row.values[key]
+
+
+def _is_timed_beside(row: Row, reference: Row) -> bool:
+    """Whether the two were timed in turn, in one run."""
+    if reference.facts.get("role") != "teacher":
+        return False
+    return row.run is None or (reference.run is not None and reference.run.parent == row.run.run_id)
 
 
 def _describe_costs(row: Row, reference: Row) -> list[str]:
@@ -109,8 +120,7 @@ def _describe_costs(row: Row, reference: Row) -> list[str]:
         return [*parts, "speed unknown"]
     ends = [row.values.get(f"{SPEEDUP}_{end}") for end in ("low", "high")]
     interval = ""
-    beside = row.run is None and reference.facts.get("role") == "teacher"  # measured in turn with the reference
-    if beside and ends[0] is not None and ends[1] is not None:
+    if _is_timed_beside(row, reference) and ends[0] is not None and ends[1] is not None:
         interval = f" [{ends[0]:.1f}, {ends[1]:.1f}]"
     return [*parts, _format_ratio(faster, "faster", "slower") + interval]
 

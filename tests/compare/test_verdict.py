@@ -10,6 +10,7 @@ from compare_rows import row
 from compress.compare.frontier import rank_rows
 from compress.compare.rows import Row
 from compress.compare.verdict import Verdict, decide
+from compress.tracking.reading import PARENT, StoredRun
 
 TEACHER: dict[str, Any] = {"facts": {"role": "teacher"}}
 
@@ -73,3 +74,21 @@ def test_the_interval_of_the_speed_is_that_of_models_measured_together() -> None
     unpaired = [dataclasses.replace(r, resampled=None) for r in (teacher, student)]
     assert "no measurable loss (+0.0 [-" in verdict(*unpaired).sentence
     assert "[1.9" not in verdict(row("other", 181, 40.0, 8.0), student).sentence
+
+
+def test_how_much_faster_is_of_the_mean_latency() -> None:
+    slow, fast = ({"speed/latency_mean_ms": ms} for ms in (9.0, 3.0))
+    small, large = row("a", 180, 10.0, 4.0, values=fast), row("b", 181, 40.0, 8.0, values=slow)
+    assert "3.0x faster, " in verdict(small, large).sentence
+
+
+def test_runs_of_one_command_were_timed_together() -> None:
+    speed = {"vs_teacher/speedup": 2.5, "vs_teacher/speedup_low": 1.9, "vs_teacher/speedup_high": 2.8}
+    student, teacher = row("s", 180, 20.0, 4.0, values=speed), row("s/reference", 180, 40.0, 8.0, **TEACHER)
+
+    def stored(one: Row, number: str, tags: dict[str, str]) -> Row:
+        return dataclasses.replace(one, run=StoredRun(number, one.name, "toy", 0, "", tags=tags))
+
+    ours = stored(student, "1", {})
+    assert "2.5x faster [1.9, 2.8]" in verdict(ours, stored(teacher, "2", {PARENT: "1"})).sentence
+    assert "2.0x faster, " in verdict(ours, stored(teacher, "3", {})).sentence, "timed by another command"
