@@ -63,7 +63,10 @@ class Figure:
 
     def sentence(self) -> str:
         word = "within" if self.met else "over"
-        return f"{self.name} {self.value:.4g}{self.more} {word} the limit of {self.most:g} {self.unit}"
+        shown = f"{round(self.value, 2):g}"
+        if (float(shown) <= self.most) != self.met:  # rounded, it would say the opposite
+            shown = f"{self.value:.6g}"
+        return f"{self.name} {shown}{self.more} {word} the limit of {self.most:g} {self.unit}"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from compress.errors import UserError, did_you_mean, printable
 from compress.storage.cache import keep_folder, private_folder
 from compress.storage.trees import restore_names
 from compress.tracking.files import patience
+from compress.tracking.listing import find_run
 from compress.tracking.models import versions_named
 from compress.tracking.names import slug
 from compress.tracking.places import local_path
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 MARK = "config.json"
 KEPT = 8  # downloaded versions of one registered model; and models of runs
 _LOGGED = "m-"
+_ID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def _address(client: MlflowClient, uri: str, store: Store) -> _Address:
     scheme, _, rest = uri.partition(":")
     name, _, inner = rest.strip("/").partition("/")
     if scheme == "runs":
-        run = client.get_run(name)
+        run = client.get_run(name if _ID.fullmatch(name) else find_run(store, name).run_id)
         models = [client.get_logged_model(m.model_id) for m in (run.outputs.model_outputs if run.outputs else [])]
         chosen = [m for m in models if m.name == inner] or (models if not inner and len(models) == 1 else [])
         if chosen:
@@ -102,6 +105,10 @@ def _address(client: MlflowClient, uri: str, store: Store) -> _Address:
         return _of_logged(client.get_logged_model(name), store)
     registered, at, alias = name.partition("@")
     if at:
+        aliases = client.get_registered_model(registered).aliases  # says so when there is none
+        if alias not in aliases:
+            where, hint = printable(registered, 80), did_you_mean(alias, aliases)
+            raise UserError(f"model '{where}' has no alias '{printable(alias, 80)}'", where=store.shown, do=hint)
         version = client.get_model_version_by_alias(registered, alias)
     elif inner == "latest" or not inner:
         client.get_registered_model(name)  # says so when there is none

@@ -49,6 +49,11 @@ def test_a_drop_is_the_difference_turned_round_in_points() -> None:
     assert found.sentence() == "drop of accuracy 0.4 [-0.30, 1.20] within the limit of 1 points"
 
 
+def test_a_figure_is_rounded_unless_that_would_turn_the_answer_round() -> None:
+    for value, said in ((0.05491, "size 0.05 within"), (1.004, "size 1.004 over"), (12.0, "size 12 over")):
+        assert Figure("--max-mb", "size", value, 1.0, "MB").sentence() == f"{said} the limit of 1 MB"
+
+
 def test_a_sure_drop_is_the_end_of_the_interval() -> None:
     found = drop(Gates(drop=1.0, sure=True), note())
     assert (found.value, found.met) == (pytest.approx(1.2), False)

@@ -159,7 +159,8 @@ def test_files_of_a_run_may_change_under_their_name(made: Maker, opened: Opener,
     for seed in (1, 2):
         folder = made(f"seed{seed}", seed)
         client.log_artifacts(run_id, str(folder), "export")
-        assert modelfolder.fingerprint(resolve(f"runs:/{run_id}/export")) == modelfolder.fingerprint(folder)
+        for name in (run_id, run_id[:8]):
+            assert modelfolder.fingerprint(resolve(f"runs:/{name}/export")) == modelfolder.fingerprint(folder)
 
 
 def test_a_copy_that_is_not_whole_is_not_read(
@@ -225,6 +226,14 @@ def test_two_processes_at_once(made: Maker, remote: Store, scripts: ForkedScript
 def test_a_name_that_the_server_does_not_know(name: str, remote: Store) -> None:
     with pytest.raises(UserError, match=f"the store has no model '{name}'"):
         resolve(name)
+
+
+def test_an_alias_that_the_model_lacks(made: Maker, remote: Store) -> None:
+    _call("promote", made("student", 1), "--as", "champion", "--name", "few")
+    with pytest.raises(UserError, match="model 'few' has no alias 'champoin'; did you mean 'champion'"):
+        resolve("models:/few@champoin")
+    with pytest.raises(UserError, match="no run 'nobody' in"):
+        resolve("runs:/nobody/model")
 
 
 def _models(store: Store, experiment: str) -> list:
