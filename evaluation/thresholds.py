@@ -1,12 +1,4 @@
-"""The thresholds of a cascade, chosen so that its loss is within a bound with a stated confidence: learn then test
-(Angelopoulos et al., arXiv 2110.01052) with a fixed sequence of tests.
-
-Some of the rows with known answers, drawn at random, propose: cascades in an order from the safest to the boldest. The
-other rows test them in this order, each by an exact test at the full level, and the first that is not proven ends it.
-The order does not depend on the rows that test. So the first cascade in it whose loss is above the bound is the only
-one whose test may go wrong: a wrong one gets through with a chance of at most 1 - confidence, however many are tried,
-and what is chosen among those that got through may depend on anything.
-"""
+"""The thresholds of a cascade, chosen so that its loss is within a bound with a stated confidence: learn then test."""
 
 from __future__ import annotations
 
@@ -17,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.cascade import CascadeTrial, ScoredModels
-from evaluation.quality.exact_pairs import compute_loss_p_value
+from evaluation.learn_then_test import measure_loss, prove_in_order
 
-PROPOSING = 0.3
-"""Of the rows with known answers, those that propose: an order needs fewer than a proof."""
 STEPS = 48
 """Cascades that are proposed: the one that loses least at each of so many speeds."""
 PAYS = 0.95
@@ -66,13 +56,6 @@ class _Proposal:
     thresholds: tuple[float, ...] = ()
 
 
-def draw_proposing(rows: int, seed: int = 0) -> NDArray[np.bool_]:
-    """(N,) bool: the rows that propose, at random; the others test."""
-    chosen = np.zeros(rows, dtype=np.bool_)
-    chosen[np.random.default_rng(seed).permutation(rows)[: round(PROPOSING * rows)]] = True
-    return chosen
-
-
 def choose_cascade(
     models: ScoredModels,
     reference: int,
@@ -89,19 +72,16 @@ def choose_cascade(
     reference does.
     """
     free = {reference, *accepted}
-    testing, tested, passed = models.take(~proposing), 0, []
-    for proposal in _propose(models.take(proposing), reference, max_loss):
-        if len(proposal.models) == 1 and proposal.models[0] in free:
-            continue
-        found, tested = _evaluate(testing, proposal, reference, max_loss), tested + 1
-        if found.p_value > 1 - confidence:
-            break
-        passed.append(found)
+    testing = models.take(~proposing)
+    proposals = _propose(models.take(proposing), reference, max_loss)
+    known = {(model,) for model in free}
+    asked = (p for p in proposals if p.models not in known)
+    passed, tested = prove_in_order((_evaluate(testing, p, reference, max_loss) for p in asked), confidence)
     singles = [replace(_evaluate(testing, _Proposal((m,)), reference, max_loss), p_value=0.0) for m in free]
     rows = testing.right.shape[1]
     single = min([*singles, *(one for one in passed if len(one.models) == 1)], key=lambda one: one.ms)
     best = min((one for one in passed if len(one.models) > 1), key=lambda one: one.ms, default=single)
-    return Selection(single, best if best.ms <= PAYS * single.ms else single, tested, rows)
+    return Selection(single, best if best.ms <= PAYS * single.ms else single, len(tested), rows)
 
 
 def _propose(models: ScoredModels, reference: int, max_loss: float) -> Sequence[_Proposal]:
@@ -134,8 +114,6 @@ def _evaluate(models: ScoredModels, proposal: _Proposal, reference: int, max_los
     """A proposal on the rows that test."""
     levels = [np.array([threshold]) for threshold in proposal.thresholds]
     trial, rows = CascadeTrial(models, proposal.models, reference, levels), models.right.shape[1]
-    lost, gained = int(trial.lost.item()), int(trial.gained.item())
-    return CascadeChoice(
-        proposal.models, proposal.thresholds, float(trial.ms.item()), tuple(map(float, trial.shares.ravel())),
-        100 * (lost - gained) / rows, compute_loss_p_value(lost, gained, rows, max_loss / 100),
-    )  # fmt: skip
+    loss, p_value = measure_loss(int(trial.lost.item()), int(trial.gained.item()), rows, max_loss)
+    shares = tuple(map(float, trial.shares.ravel()))
+    return CascadeChoice(proposal.models, proposal.thresholds, float(trial.ms.item()), shares, loss, p_value)

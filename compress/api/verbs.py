@@ -319,6 +319,7 @@ def drop_tokens(
     data: Data,
     *,
     max_drop: float | None = None,
+    confidence: float | None = None,
     keep_tokens: int | Sequence[int] | None = None,
     recover: bool = True,
     output: Folder | None = None,
@@ -330,11 +331,12 @@ def drop_tokens(
 ) -> RunResult:
     """Drop the least attended tokens between layers, then recover: `compress drop-tokens`.
 
-    max_drop: points that may be lost on validation before recovery training; None: the recipe's.  keep_tokens:
-    percentage of the tokens that goes on after the first layer, or after each layer, in place of a search.
+    max_drop: points of accuracy that may be lost before recovery training; None: the recipe's.  confidence: percent, 50
+    to 99.8, with which the loss on other texts is within that; None: the recipe's.  keep_tokens: percentage of the
+    tokens that goes on after the first layer, or after each layer, in place of a search.
     """
     kept = ",".join(map(str, keep_tokens)) if isinstance(keep_tokens, Sequence) else keep_tokens
-    told = {**options, "max_drop": max_drop, "keep_tokens": kept, "recover": recover}
+    told = {**options, "max_drop": max_drop, "confidence": confidence, "keep_tokens": kept, "recover": recover}
     return _run("drop_tokens", told, (model,), recipe, data, output, training, set, quiet)
 
 

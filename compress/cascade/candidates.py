@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from compress.cascade.request import SPLIT, CascadeRequest
+from compress.cascade.request import CascadeRequest
 from compress.modelfolder import folder as modelfolder
 from compress.predict.cascade import choose_stage_runtime
 from compress.predict.predictor import Predictor
 from compress.predict.real_texts import TextCalls, TextLatency, TextSample, sample_texts
+from compress.stages.shared.proof import SPLIT
 from evaluation.cascade import ScoredModels, compute_confidence
 from evaluation.cost.latency import measure_interleaved
 from evaluation.quality.calibration import NoTemperatureError, fit_validated_temperature

@@ -12,7 +12,7 @@ from typing import Any
 
 import compress
 from compress.cascade.candidates import Candidate
-from compress.cascade.request import SPLIT, CascadeRequest, format_points
+from compress.cascade.request import CascadeRequest
 from compress.data.tables.table import format_count
 from compress.errors import UserError
 from compress.measure.cost import CostPlan
@@ -24,6 +24,7 @@ from compress.onnx.runtimes import versions
 from compress.predict.cascade import CascadePredictor
 from compress.predict.real_texts import choose_calls, sample_texts
 from compress.report.certified import format_ends, read_ends
+from compress.stages.shared.proof import SPLIT, describe_bound, describe_tests, format_points
 from evaluation.cost.device import describe
 from evaluation.thresholds import Selection
 
@@ -148,26 +149,22 @@ def has_exits(found: Mapping[str, Any]) -> bool:
 
 def describe_choice(found: Mapping[str, Any]) -> str:
     """What the choice of the thresholds guarantees and for which models, on which rows it was made, and how."""
-    chosen = found["chosen_on"]
-    rows = format_count(chosen["rows"], chosen["split"] + " row")
-    return (
-        f"{_describe_confidence(found)}. {chosen['rows'] - chosen['tested_on']:,} of {rows} proposed thresholds from "
-        f"the safest to the boldest, and the other {chosen['tested_on']:,} tested {chosen['tested']:,} of them in this "
-        f"order. The method is learn then test, with an exact paired test: p = {chosen['p_value']:.3f}"
-    )
+    chosen, order = found["chosen_on"], "from the safest to the boldest"
+    rows, testing = chosen["rows"], chosen["tested_on"]
+    tests = describe_tests("thresholds", order, rows, testing, chosen["tested"], chosen["p_value"])
+    return f"{_describe_confidence(found)}. {tests}"
 
 
 def _describe_confidence(found: Mapping[str, Any]) -> str:
     """The guarantee, which does not hold for models that the rows that test chose."""
-    most, sure, split = found["bounds"]["max_drop"], found["bounds"]["confidence"], found["chosen_on"]["split"]
+    sure = found["bounds"]["confidence"]
     if sure is None:
         return (
-            f"the loss is checked on the test rows only: the {split} rows chose the models as well as the thresholds, "
+            f"the loss is checked on the test rows only: the {SPLIT} rows chose the models as well as the thresholds, "
             "so they guarantee nothing about other texts"
         )
-    lost = f"at most {format_points(most)} {'is' if most == 1 else 'are'} lost"
     models = "the model was" if has_exits(found) else "the models were"
-    return f"with {sure:g} % confidence, {lost} on texts like the {split} rows, if {models} not chosen on these rows"
+    return describe_bound(found["bounds"]["max_drop"], sure, models)
 
 
 def describe_guarantee(found: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from compress.console import Console
+from compress.contracts.confidence import CONFIDENCE, LEAST, MOST
 from compress.data.tables.label_order import outputs_in_order
 from compress.data.tables.table import Table
 from compress.data.tasks import for_head
@@ -20,17 +20,9 @@ from compress.measure.calibration import FEWEST_ROWS
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import Runtime
 from compress.predict.cascade import refuse_chunks
-from compress.stages.shared.task_head import check_same_task, head_of
-from evaluation.quality.exact_pairs import MOST_CONFIDENCE, count_rows_needed
-from evaluation.thresholds import PROPOSING, draw_proposing
-
-HEAD = ("classification", "single_label")
-SPLIT = "validation"
-"""The rows that what is chosen is proposed and tested on."""
-CONFIDENCE = 90.0
-"""Percent, where nobody says how sure a choice has to be."""
-LEAST, MOST = 50.0, round(100 * MOST_CONFIDENCE, 6)
-"""Percent that may be given."""
+from compress.stages.shared.proof import SPLIT, format_points, require_enough_rows
+from compress.stages.shared.task_head import ONE_LABEL, check_same_task, head_of
+from evaluation.learn_then_test import draw_proposing
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,7 @@ class CascadeRequest:
 
     @property
     def proposing(self) -> np.ndarray:
-        """(N,) bool: the validation rows that propose what the others test (`evaluation.thresholds`)."""
+        """(N,) bool: the validation rows that propose what the others test (`evaluation.learn_then_test`)."""
         return draw_proposing(len(self.table.split(SPLIT)))
 
     def check(self) -> None:
@@ -99,14 +91,9 @@ class CascadeRequest:
             check_same_task(info.heads["task"], info.label_names, self.table.task, str(folder))
 
 
-def format_points(points: float) -> str:
-    """`1 point`, `0.5 points`."""
-    return f"{points:g} point{'' if points == 1 else 's'}"
-
-
 def require_one_label(head: HeadConfig, where: str) -> None:
     """Raise UserError for a model that does not give each text one label of several."""
-    if head_of(head) != HEAD:
+    if head_of(head) != ONE_LABEL:
         kind = for_head(head_of(head)).kind
         raise UserError(
             f"cascades do not support {kind}, nor do early exits",
@@ -127,13 +114,7 @@ def require_own_rows(table: Table, max_drop: float, confidence: float = CONFIDEN
             "the validation rows are the test rows", where="--data",
             why="what is chosen on rows cannot be certified on them", do="add a validation split of other rows",
         )  # fmt: skip
-    rows, needed = len(table.split(SPLIT)), count_rows_needed(max_drop / 100, confidence / 100) / (1 - PROPOSING)
-    if max_drop > 0 and rows < needed:
-        raise UserError(
-            f"{rows:,} validation rows cannot prove a loss below {format_points(max_drop)}", where="--max-drop",
-            why=f"{math.ceil(needed):,} are needed at {confidence:g} % confidence, if no row is lost",
-            do="give more validation rows, or a larger --max-drop",
-        )  # fmt: skip
+    require_enough_rows(len(table.split(SPLIT)), max_drop, confidence, "--max-drop")
 
 
 def require_several(models: Sequence[str]) -> None:

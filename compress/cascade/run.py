@@ -9,9 +9,10 @@ from compress.cascade.certificate import EXCEEDED
 from compress.cascade.exits.add import make_early_model
 from compress.cascade.exits.options import ExitOptions
 from compress.cascade.join import join_models
-from compress.cascade.request import CONFIDENCE, CascadeRequest, require_one, require_several
+from compress.cascade.request import CascadeRequest, require_one, require_several
 from compress.console import Console
 from compress.contracts import RunOptions
+from compress.contracts.confidence import CONFIDENCE
 from compress.errors import ExitCode, UserError
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder

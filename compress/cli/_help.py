@@ -86,7 +86,7 @@ MAIN: Mapping[str, tuple[str, ...]] = {
     "share": ("--data", "--groups", "--pattern", "--init", "--embedding-size", "--residual-rank", *_RECOVERY),
     "factorize": ("--data", "--keep", "--max-mb", "--method", "--allocation", *_RECOVERY),
     "sparsify": ("--data", "--sparsity", "--method", *_RECOVERY),
-    "drop-tokens": ("--data", "--max-drop", "--keep-tokens", *_RECOVERY),
+    "drop-tokens": ("--data", "--max-drop", "--confidence", "--keep-tokens", *_RECOVERY),
     "make-static": ("--data", "--unlabelled", "--dimensions", "--sif", "--teacher-cache", *_RECOVERY),
     "reduce-dimensions": ("--data", "--dimensions", "--rows", *_RECOVERY),
     "run": (

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from compress.cascade import request as module
-from compress.cascade.request import CascadeRequest, format_points, require_own_rows
+from compress.cascade.request import CascadeRequest, require_own_rows
 from compress.cli.cascade import command
+from compress.contracts.confidence import LEAST, MOST
 from compress.encoder.config.heads import HeadConfig
 from compress.errors import UserError
+from compress.stages.shared.proof import format_points
+from evaluation.quality.exact_pairs import MOST_CONFIDENCE
 
 HEAD = HeadConfig("classification", labels=2)
 
@@ -106,7 +109,8 @@ def test_rows_that_a_bound_needs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_confidence_that_can_be_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    for confidence in (50.0, 99.8):
+    assert pytest.approx(100 * MOST_CONFIDENCE) == MOST
+    for confidence in (LEAST, MOST):
         check(monkeypatch, info(), info(), drop=1.0, confidence=confidence, data=table(1203))
     with pytest.raises(UserError, match=r"below 1 point: 1,203 are needed at 99\.8 % confidence"):
         check(monkeypatch, info(), info(), drop=1.0, confidence=99.8, data=table(1202))

@@ -12,6 +12,7 @@ from compress.errors import UserError
 from compress.recipe import load_recipe
 from compress.stages.drop_tokens.spec import Spec
 from compress.stages.drop_tokens.stage import Stage
+from compress.stages.prune_layers.stage import Stage as Layers
 from compress.stages.shared.model_shape import ModelShape
 
 
@@ -57,3 +58,14 @@ def test_as_many_percentages_as_layers() -> None:
         plan([50, 20], 4)
     with pytest.raises(UserError, match="the model has 1 layer; give one"):
         plan([50, 20], 1)
+
+
+def test_a_list_after_a_cut_whose_size_is_not_known() -> None:
+    context: Any = Context()
+    edits = [Override(f"stages.0.{key}", value, "--max-drop") for key, value in (("keep", None), ("max_drop", 1.0))]
+    cut: Any = load_recipe("prune-layers", edits).stages[0]
+    shape = Layers(cut, context).plan_shape(None, ModelShape(6, 32), None)
+    assert shape == ModelShape(6, 32, depth_known=False)
+    assert Stage(make_spec(50), context).plan_shape(shape, None, None) == shape
+    with pytest.raises(UserError, match=r"keep_tokens: a list .* needs a known number of layers: a stage before"):
+        Stage(make_spec([100, 50, 50, 50, 50, 50]), context).plan_shape(shape, None, None)

@@ -15,7 +15,7 @@ from e2e_toy import TEACHER, Cli
 import compress as api
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
-from compress.stages.drop_tokens import measuring, stage
+from compress.stages.drop_tokens import choosing, measuring
 
 RECIPE = f"""
 extends: drop-tokens
@@ -57,8 +57,9 @@ def test_percentages_that_do_not_fit(taught: Path, compress: Cli, more: tuple[st
     for kept, message in (
         ("50,50,50,50,50", r"keep_tokens: found 5 percentages, the model has \d layers"),
         ("150", "--keep-tokens 150: .*found 150, allowed"),
+        ("50 --confidence 95", "--confidence 95: only applies with --max-drop; add --max-drop POINTS, or remove it"),
     ):
-        done = compress(*COMMAND, "--keep-tokens", kept, "--no-recover", "--output", "runs/no", *more)
+        done = compress(*COMMAND, "--keep-tokens", *kept.split(), "--no-recover", "--output", "runs/no", *more)
         assert done.code == 2
         assert re.search(message, done.err.splitlines()[-1]), done.err
         assert done.err.count("error:") == 1
@@ -75,23 +76,28 @@ def known_times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
     monkeypatch.setattr(measuring, "_measure_times", look_up)
     monkeypatch.setattr(
-        stage, "measure_models", lambda *_: [SimpleNamespace(p50=known[name]) for name in ("whole", "made")]
+        choosing, "measure_models", lambda *_: [SimpleNamespace(p50=known[name]) for name in ("whole", "made")]
     )
     return known
 
 
 def test_chosen_shares(taught: Path, compress: Cli, known_times: dict[str, float]) -> None:
     (taught / "fewer.yaml").write_text(RECIPE, encoding="utf-8")
-    command = (*COMMAND, "--max-drop", "100", "--no-recover", "--output")
+    command = (*COMMAND, "--max-drop", "90", "--no-recover", "--output")
     done = compress(*command, "runs/chosen")
     assert done.code == 0, done.err
-    kept = modelfolder.inspect(Path("runs/chosen/model")).config.kept_tokens
-    assert kept is not None
-    assert kept[0] == min(measuring.GRID), "whatever it loses is allowed, so the boldest plan is taken"
+    made = modelfolder.inspect(Path("runs/chosen/model"))
+    assert made.config.kept_tokens is not None
+    assert made.config.kept_tokens[0] == min(measuring.GRID), "nearly all may be lost, so the boldest plan is proven"
+    proof = "with 90 % confidence, at most 90 points are lost on texts like the validation rows, if the model was not"
+    assert proof in done.err
+    assert f"before recovery training: {proof}" in " ".join(made.meta.notes)
+    tested = json.loads(next(Path("runs/chosen").rglob("token-plans.json")).read_text(encoding="utf-8"))
+    assert tested["columns"][-1] == "p-value"
     known_times["made"] = 1.99
     done = compress(*command, "runs/slow")
     assert done.code == 3
-    assert "dropping tokens saves no time within 100 points" in done.err
+    assert "dropping tokens saves no time within 90 points" in done.err
     known_times["choosing"] = 9.0
     done = compress(*command, "runs/none")
     assert done.code == 3

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluation.cascade import LONGEST, CascadeTrial, ScoredExits, ScoredModels, compute_confidence, list_levels
-from evaluation.thresholds import PAYS, CascadeChoice, Selection, choose_cascade, draw_proposing
+from evaluation.learn_then_test import draw_proposing
+from evaluation.thresholds import PAYS, CascadeChoice, Selection, choose_cascade
 
 REFERENCE = 2
 

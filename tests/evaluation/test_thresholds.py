@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from evaluation.cascade import CascadeTrial, ScoredExits, ScoredModels
-from evaluation.thresholds import CascadeChoice, choose_cascade, draw_proposing
+from evaluation.learn_then_test import draw_proposing
+from evaluation.thresholds import CascadeChoice, choose_cascade
 
 DRAWS, ROWS, BOUND = 120, 600, 1.5
 FALL = (0.12, 0.06)

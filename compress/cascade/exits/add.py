@@ -19,7 +19,7 @@ from compress.cascade.exits.costs import ExitCosts, measure_costs
 from compress.cascade.exits.options import ExitOptions
 from compress.cascade.exits.states import ExitStates, compute_states
 from compress.cascade.exits.train import answer, scale_logits, train_exit
-from compress.cascade.request import SPLIT, CascadeRequest
+from compress.cascade.request import CascadeRequest
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.text.tokenizer_files import complete
 from compress.encoder.config.exits import ExitConfig
@@ -35,6 +35,7 @@ from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.check import ROWS
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from compress.run.deploy import can_write
+from compress.stages.shared.proof import SPLIT
 from evaluation.cascade import ScoredExits, compute_confidence
 from evaluation.thresholds import Selection, choose_cascade
 

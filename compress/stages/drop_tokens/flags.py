@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from compress.stages.shared.flags import NO_RECOVER, RECOVERY, SEEDS, Family, Flag, Table, number_or_list
+from typing import TYPE_CHECKING
+
+from compress.errors import UserError
+from compress.stages.shared.flags import NO_RECOVER, RECOVERY, SEEDS, Family, Flag, Given, Table, number_or_list
+
+if TYPE_CHECKING:
+    from compress.recipe import Recipe
+
+
+def _check(recipe: Recipe, place: int, given: Given) -> None:
+    if given["confidence"] is not None and recipe.stages[place].max_drop is None:
+        where = f"--confidence {given['confidence']:g}"
+        raise UserError("only applies with --max-drop", where=where, do="add --max-drop POINTS, or remove it")
+
 
 TABLE = Table(
     kind="drop_tokens",
     recipe="drop-tokens",
     flags=(
         Flag(
-            "--max-drop", "max_drop", "Maximum drop of the main metric on validation before recovery training, in "
-            "percentage points: the fastest plan within it is chosen.", kind="float", metavar="POINTS",
+            "--max-drop", "max_drop", "Maximum drop of accuracy before recovery training, in percentage points: the "
+            "fastest plan is chosen that is proven to be within it.", kind="float", metavar="POINTS",
             family="target",
+        ),
+        Flag(
+            "--confidence", "confidence", "Probability with which the loss on other texts like these is within "
+            "--max-drop (50 to 99.8).", kind="float", metavar="PERCENT",
         ),
         Flag(
             "--keep-tokens", "keep_tokens", "Percentage of the tokens that goes on after the first layer, such as "
@@ -23,4 +40,5 @@ TABLE = Table(
         SEEDS,
     ),
     families={"target": Family(("max_drop", "keep_tokens"), "each sets which tokens are dropped")},
+    check=_check,
 )  # fmt: skip

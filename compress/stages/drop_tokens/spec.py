@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from compress.contracts import ListOf, StageSpec
+from compress.contracts.confidence import CONFIDENCE, LEAST, MOST
 from compress.contracts.traits import Form, Rejection, rejects_dropped_tokens, rejects_static
 from compress.encoder.config.token_dropping import ALL
 
@@ -28,13 +29,15 @@ class Spec(StageSpec):
 
     kind: Literal["drop_tokens"]
     max_drop: float | None = Field(default=None, ge=0, le=100)
-    """Maximum drop of the main metric on validation, in percentage points, before recovery training: the fastest plan
-    within it is chosen."""
+    """Maximum drop of accuracy in percentage points, before recovery training: the fastest plan is chosen that is
+    proven to be within it on validation rows. For one label a text."""
+    confidence: float = Field(default=CONFIDENCE, ge=LEAST, le=MOST)
+    """Of max_drop: probability in percent with which the loss on other texts like these is within it."""
     keep_tokens: int | ListOf[int] | None = None
     """Percentage of a text's tokens that goes on after the first layer, or after each layer from the first to the last;
     nothing is measured."""
     rows: int = Field(default=256, ge=1, le=10_000_000)
-    """Number of validation texts on which the loss of each layer's choice is measured."""
+    """Of max_drop: number of validation texts on which the loss of each layer's choice is measured."""
 
     @field_validator("keep_tokens")
     @classmethod

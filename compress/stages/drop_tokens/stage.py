@@ -5,45 +5,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from compress.contracts import Batch
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.token_dropping import find_head_obstacle
 from compress.encoder.config.unsupported import refuse_dropped_tokens
-from compress.encoder.modules.model import Model
 from compress.encoder.reshape.dropped_tokens import drop_tokens
-from compress.errors import ExitCode, UserError
+from compress.errors import UserError
 from compress.modelfolder.folder import LoadedModel, load_model
-from compress.recipe.schema import LatencySpec
-from compress.stages.drop_tokens.measuring import count_choices, find_mean_length, measure_drops
-from compress.stages.drop_tokens.plans import MeasuredDrops, Plan
+from compress.stages.drop_tokens.choosing import PlanTrial, ProvenPlan, choose_plan, tabulate
+from compress.stages.drop_tokens.plans import Plan
 from compress.stages.drop_tokens.spec import Spec, format_plan
 from compress.stages.shared.folder_meta import folder_meta
 from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.proof import format_points
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
-from compress.stages.shared.task_data import TaskData, sample_batches
 from compress.stages.shared.task_head import check_same_labels
-from compress.stages.shared.timing import measure_models
-from compress.stages.shared.validation import score_model, task_choice, task_validation
 from compress.tracking import TrackedRun
 
-PLANS = 8
-"""Plans that are evaluated on all validation rows, at most."""
-PAYS = 0.95
-"""Of the whole model's milliseconds, what a plan may take: less of a gain is lost in the timing."""
 TRIED = "token-plans.json"
-
-
-@dataclass(frozen=True)
-class PlanTrial:
-    """A plan that was evaluated. expected: milliseconds that were predicted.  points: lost on validation."""
-
-    plan: Plan
-    expected: float
-    points: float
 
 
 class Stage:
@@ -58,7 +39,7 @@ class Stage:
     ) -> ModelShape | None:
         made = start or teacher
         if made is not None and self.spec.percentages:
-            _spread(self.spec.percentages, made.depth)
+            _check_count(self.spec.percentages, made)
         if made is None or made.config is None:
             return made
         if made.embeds:
@@ -71,15 +52,15 @@ class Stage:
         if kept := s.percentages:
             return [f"keep {format_plan(kept)} % of the tokens after {'the first' if len(kept) == 1 else 'each'} layer"]
         return [
-            f"drop as many tokens between the layers as lose at most {s.max_drop:g} points on validation, by the loss "
-            f"of each layer on {s.rows:,} texts and its time"
+            f"drop as many tokens between the layers as are proven to lose at most {format_points(s.max_drop or 0)} of "
+            f"accuracy ({s.confidence:g} % confidence), by the loss of each layer on {s.rows:,} texts and its time"
         ]
 
     def prepare(self) -> PreparedStage:
         """Choose which shares of the tokens go on; nothing is left for the training loop.
 
-        Raises UserError where there is no model with a task head, for one that needs all its tokens, and (refused)
-        where dropping tokens saves no time within the bound; Stopped where a signal asked for it."""
+        Raises UserError where there is no model with a task head, for one that needs all its tokens, and as
+        `choose_plan` does."""
         c = self.context
         folder = require_folder(c.model or c.teacher, "a fine-tuned model", "MODEL", "drop_tokens")
         loaded = load_model(folder, require={"task"}, keep={"task"}, device=c.device)
@@ -88,18 +69,18 @@ class Stage:
             raise _make_obstacle_error(obstacle, str(folder))
         check_same_labels(loaded, c.table())
         if kept := self.spec.percentages:
-            plan, tried = _spread(kept, loaded.config.depth), ()
-        else:
-            plan, tried = self._choose(loaded)
-        made = drop_tokens(loaded.model, plan)
-        c.say(f"tokens that go on after each layer: {format_plan(plan)} %")
-        return self._prepared(folder, loaded, made, tried)
+            return self._prepared(folder, loaded, _spread(kept, loaded.config.depth), None)
+        found = choose_plan(loaded, self.spec, c)
+        return self._prepared(folder, loaded, found.plan, found)
 
-    def _prepared(self, folder: Path, loaded: LoadedModel, made: Model, tried: Sequence[PlanTrial]) -> PreparedStage:
-        c, kept = self.context, format_plan(made.config.kept_tokens or ())
-        meta = folder_meta(c, {"parent": folder}, c.table())
-        note = f"after each layer {kept} % of a text's tokens go on, those that receive most attention"
-        meta = meta.model_copy(update={"notes": (*meta.notes, note)})
+    def _prepared(self, folder: Path, loaded: LoadedModel, plan: Plan, found: ProvenPlan | None) -> PreparedStage:
+        c, made, kept = self.context, drop_tokens(loaded.model, plan), format_plan(plan)
+        c.say(f"tokens that go on after each layer: {kept} %")
+        notes = [f"after each layer {kept} % of a text's tokens go on, those that receive most attention"]
+        if found is not None:
+            c.say(found.proof)
+            notes.append(f"before recovery training: {found.proof}")
+        meta = folder_meta(c, {"parent": folder}, c.table(), notes=notes)
         return PreparedStage(
             finish=lambda: StageOutput(made, loaded.tokenizer_files, meta),
             params={
@@ -107,78 +88,23 @@ class Stage:
                 "student.hidden": made.config.hidden,
                 "drop_tokens.kept": kept,
             },
-            told=functools.partial(self._tell, tried),
+            told=functools.partial(self._report, () if found is None else found.tested),
         )
 
-    # --- which tokens ---------------------------------------------------------------------------------------
+    def _report(self, tested: Sequence[PlanTrial], log: TrackedRun) -> None:
+        if tested:
+            log.table(self.context.folder / TRIED, *tabulate(tested))
 
-    def _choose(self, loaded: LoadedModel) -> tuple[Plan, Sequence[PlanTrial]]:
-        """The boldest plan within the bound, and all that were evaluated."""
-        c, model = self.context, loaded.model
-        data = TaskData.encode(c.table(), loaded, c)
-        few = sample_batches(data.validation, len(data.validation), self.spec.rows, c)
-        latency = c.recipe.evaluation.latency
-        if latency.length is None:
-            latency = latency.model_copy(update={"length": find_mean_length(few)})
-        drops = self._measure_drops(model, few, latency)
-        tried = self._try_plans(model, data, drops)
-        if tried:
-            c.show("plans, on validation rows", *_tabulate(tried))
-        return self._take_fastest(model, tried, latency), tried
 
-    def _measure_drops(self, model: Model, few: Sequence[Batch], latency: LatencySpec) -> MeasuredDrops:
-        c, choices = self.context, count_choices(model.config.depth)
-        with c.workshop.progress("losses of dropped tokens", choices, "choices") as progress:
-
-            def told(done: int) -> None:
-                c.workshop.stop()
-                progress.update(done)
-
-            drops = measure_drops(model, few, latency, c.device, told)
-        c.say(f"choosing tokens once takes {drops.choosing:.3f} ms for a text of {latency.tokens} tokens, in torch")
-        return drops
-
-    def _try_plans(self, model: Model, data: TaskData, drops: MeasuredDrops) -> list[PlanTrial]:
-        """On all validation rows, one after the other from the mildest on, until one loses more than the bound."""
-        c, tried, plans = self.context, list[PlanTrial](), drops.list_plans(PLANS)
-        if not plans:
-            return tried
-        assert self.spec.max_drop is not None
-        with c.workshop.progress("evaluating plans", len(plans), "plans") as progress:
-            lost = self._measure_loss(model, data)
-            for plan in plans:
-                c.workshop.stop()
-                tried.append(PlanTrial(plan, drops.expect_ms(plan), lost(plan)))
-                progress.update(len(tried))
-                if tried[-1].points > self.spec.max_drop:
-                    break
-        return tried
-
-    def _take_fastest(self, model: Model, tried: Sequence[PlanTrial], latency: LatencySpec) -> Plan:
-        """The last plan within the bound. Raises UserError (refused) where there is none, or it saves no time."""
-        c, bound = self.context, self.spec.max_drop
-        assert bound is not None
-        within = [trial.plan for trial in tried if trial.points <= bound]
-        if not within:
-            least = f"the mildest loses {tried[0].points:.2f}" if tried else "no choice of tokens saves its own time"
-            raise _make_useless_error(f"no plan is faster within {bound:g} points", least)
-        whole, ours = (one.p50 for one in measure_models([model, drop_tokens(model, within[-1])], latency, c.device))
-        times = f"{ours:.2f} ms for a text of {latency.tokens} tokens in torch, {whole:.2f} ms with all tokens"
-        c.say(times)
-        if ours > PAYS * whole:
-            raise _make_useless_error(f"dropping tokens saves no time within {bound:g} points", times)
-        return within[-1]
-
-    def _measure_loss(self, model: Model, data: TaskData) -> Callable[[Plan], float]:
-        """Plan → points of the main metric that it loses on the validation rows."""
-        metric, _ = task_choice(self.context.table())
-        validate = task_validation(data, self.context.table(), self.context)
-        whole = score_model(model, validate, metric)
-        return lambda plan: 100 * (whole - score_model(drop_tokens(model, plan), validate, metric))
-
-    def _tell(self, tried: Sequence[PlanTrial], log: TrackedRun) -> None:
-        if tried:
-            log.table(self.context.folder / TRIED, *_tabulate(tried))
+def _check_count(percentages: Plan, shape: ModelShape) -> None:
+    """Raise UserError for a list that does not fit a model that is not made yet."""
+    if len(percentages) > 1 and not shape.depth_known:
+        raise UserError(
+            "a list of percentages needs a known number of layers", where="keep_tokens",
+            why="a stage before this one decides how many layers stay",
+            do="give a single percentage for all layers, or set keep in stage prune_layers",
+        )  # fmt: skip
+    _spread(percentages, shape.depth)
 
 
 def _spread(percentages: Plan, depth: int) -> Plan:
@@ -202,14 +128,3 @@ def _check_encoder(config: EncoderConfig, where: str) -> None:
 
 def _make_obstacle_error(obstacle: str | None, where: str) -> UserError:
     return UserError("this model needs all of its tokens", where=where, why=obstacle, do="use prune-layers or quantize")
-
-
-def _make_useless_error(what: str, why: str) -> UserError:
-    do = "allow more, train with --keep-tokens, or use prune-layers: short texts have few tokens to drop"
-    return UserError(what, where="max_drop", why=why, do=do, code=ExitCode.REFUSED)
-
-
-def _tabulate(tried: Sequence[PlanTrial]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """(columns, rows) of what was tried."""
-    rows = [(format_plan(trial.plan), f"{trial.expected:.2f}", f"{trial.points:.2f}") for trial in tried]
-    return ("% of tokens after each layer", "expected ms", "points lost"), rows

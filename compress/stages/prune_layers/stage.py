@@ -41,7 +41,9 @@ class Stage:
         protected = targets.find_protected_layers(self.spec, model.depth, False)
         if keep is not None:
             targets.check_fits(keep, protected)
-        return model if keep is None else dataclasses.replace(model, depth=keep)
+        if keep is None:
+            return dataclasses.replace(model, depth_known=False)
+        return dataclasses.replace(model, depth=keep)
 
     def plan(self) -> list[str]:
         s = self.spec

@@ -11,9 +11,9 @@ from compress.modelfolder import folder as modelfolder
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What is known of a model before it exists. vocabulary: equal for equal tokenizers, None while it is unknown.
-    masked_lm: whether it can tell hidden pieces.  config: its whole shape, None while it is unknown.  embeds: whether
-    its task is the vector of a text."""
+    """What is known of a model before it exists. depth: layers, at most so many where not `depth_known`.  vocabulary:
+    equal for equal tokenizers, None while it is unknown.  masked_lm: whether it can tell hidden pieces.  config: its
+    whole shape, None while it is unknown.  embeds: whether its task is the vector of a text."""
 
     depth: int
     positions: int
@@ -21,6 +21,7 @@ class ModelShape:
     masked_lm: bool = True
     config: EncoderConfig | None = None
     embeds: bool = False
+    depth_known: bool = True
 
 
 def read_shape(folder: Path) -> ModelShape:

@@ -20,6 +20,9 @@ from compress.modelfolder.family import stock_heads
 from compress.modelfolder.folder import FolderInfo, LoadedModel
 from compress.stages.shared.stage import StageContext
 
+ONE_LABEL = ("classification", "single_label")
+"""`head_of` a model that gives each text one of several labels, which is right or wrong."""
+
 
 def load_for_task(
     folder: Path, table: Table, context: StageContext, *, dropout: float | None, new_head: bool
