@@ -21,7 +21,6 @@ from compress.measure.models import measure
 from compress.measure.subject import Subject
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import versions
-from compress.predict.cascade import CascadePredictor
 from compress.predict.real_texts import choose_calls, sample_texts
 from compress.report.certified import format_ends, read_ends
 from compress.stages.shared.proof import SPLIT, describe_bound, describe_tests, format_points
@@ -58,10 +57,7 @@ def measure_cascade(request: CascadeRequest, folder: Path, name: str, parent: Ca
             "the largest models have the same labels in different orders", where=parent.name, do="remove one of them"
         )
     theirs, ours = measure_beside(request, Subject(name, folder, "student", runtime=request.runtime), parent)
-    how: dict[str, Any] = {"device": request.device, "task": table.task, "settings": dict(request.settings)}
-    predictor = CascadePredictor(folder, runtime=request.runtime, **how)
-    examples = predictor.encode_rows(table.split("test"), max_length=request.max_length)
-    return MeasuredCascade(theirs, ours, predictor.count_answers(examples).tolist())
+    return MeasuredCascade(theirs, ours, ours.by_model)
 
 
 def measure_beside(request: CascadeRequest, subject: Subject, parent: Candidate) -> list[MeasuredModel]:

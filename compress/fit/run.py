@@ -76,7 +76,7 @@ class Fit:
             ("--max-mb", bounds.max_mb, least_mb, "MB"), ("--max-ms", bounds.max_ms, least_ms, "ms")
         ):  # fmt: skip
             if limit is not None and limit < found:
-                raise make_budget_error(flag, limit, found, unit)
+                raise make_budget_error(flag, limit, found, unit, wanted.serves_on)
         return search
 
     def go(self) -> dict[str, Any]:

@@ -28,7 +28,8 @@ class MeasuredModel:
     the task that decides; None where nothing was scored.  churn: rows answered otherwise than by the teacher.  slices:
     the metric on groups of rows, against the teacher where there is one.  resampled: the metric on resamples of the
     rows, by which other runs are paired with it.  groups: the metric on the groups of one
-    column, whose gaps are of interest.  document: of a model that another process measured, what `as_json` gave."""
+    column, whose gaps are of interest.  by_model: rows that each model of a cascade answered.  document: of a model
+    that another process measured, what `as_json` gave."""
 
     subject: Subject
     measurement: Measurement
@@ -39,6 +40,7 @@ class MeasuredModel:
     slices: Sequence[Slice] = ()
     resampled: ResampledMetric | None = None
     groups: Sequence[Slice] = ()
+    by_model: Sequence[int] = ()
     document: Mapping[str, Any] | None = None
 
     @property

@@ -33,6 +33,7 @@ from compress.measure.quality import (
 )
 from compress.measure.subject import MEMBER, Subject
 from compress.onnx.runtimes import Runtime
+from compress.predict.cascade import CascadePredictor
 from compress.predict.fastest import require_same_answers
 from compress.predict.predictor import Predictor
 from compress.predict.real_texts import choose_calls, sample_texts
@@ -130,6 +131,7 @@ def measure(
                 slices=_sliced(apart, scored, parent, metric),
                 resampled=_resampled(scored, metric, context),
                 groups=by_column,
+                by_model=ours.by_model,
             )
         )
     return measured
@@ -166,11 +168,12 @@ def _resampled(scored: ScoredAnswers, metric: str, context: Mapping[str, str]) -
 
 @dataclass(frozen=True)
 class _Answered:
-    """A subject's encoded rows, its outputs for them, and how good they are."""
+    """A subject's encoded rows, its outputs for them, and how good they are. by_model: as of `MeasuredModel`."""
 
     examples: Examples
     logits: np.ndarray
     scored: ScoredAnswers
+    by_model: Sequence[int] = ()
 
 
 def _answer(
@@ -183,7 +186,9 @@ def _answer(
     require_same_answers(predictor, examples, "the data")
     with watch(f"scoring {subject.name}", len(examples), "rows") as progress:
         logits = predictor.logits(examples, told=progress.update)
-    return _Answered(examples, logits, predictor.task.score(logits, predictor.label_names, examples, rows))
+    by_model = predictor.answered.tolist() if isinstance(predictor, CascadePredictor) else ()
+    scored = predictor.task.score(logits, predictor.label_names, examples, rows)
+    return _Answered(examples, logits, scored, by_model)
 
 
 def _scored_against(predictor: Predictor, ours: _Answered, parent: _Answered, rows: Rows) -> _Answered:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch
-from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples, TextSource
 from compress.data.tables.table import Rows
 from compress.data.task import Task
@@ -82,6 +81,8 @@ class CascadePredictor(Predictor):
         self.route = Route(self.cascade.stages, tokenizers)
         self.model = CascadeModel(self.route, [m.reference for m in self.models])
         self._order = None
+        self.answered = np.zeros(len(self.models), dtype=np.int64)
+        """(models,) rows that each model answered since `logits` was last called."""
 
     def with_runtime(self, runtime: Runtime) -> CascadePredictor:
         """All models in another runtime."""
@@ -97,12 +98,16 @@ class CascadePredictor(Predictor):
 
     def __call__(self, batch: Batch) -> torch.Tensor:
         """(B, C) logits of one packed batch, fp32."""
-        return self.answer(batch)[0]
+        logits, places = self.answer(batch)
+        self.answered += np.bincount(places, minlength=len(self.models))
+        return logits
 
-    def count_answers(self, examples: Examples) -> np.ndarray:
-        """(models,) int64: the rows that each model answers."""
-        places = [self.answer(batch)[1] for batch in evaluation_batches(examples, self.max_tokens)]
-        return np.bincount(np.concatenate(places), minlength=len(self.models))
+    def logits(
+        self, examples: Examples, *, max_tokens: int | None = None, told: Callable[[int], None] = lambda _: None
+    ) -> np.ndarray:
+        """As of a single model; `answered` is then of these examples."""
+        self.answered = np.zeros(len(self.models), dtype=np.int64)
+        return super().logits(examples, max_tokens=max_tokens, told=told)
 
     def encode_texts(
         self, task: Task, texts: Sequence[str], pairs: Sequence[str] | None, *, max_length: int

@@ -58,7 +58,9 @@ def test_each_row_is_answered_by_the_first_model_that_is_sure(
     one = [list(predictor.predict([text])[0].as_json()["probabilities"].values()) for text in texts[:20]]
     np.testing.assert_allclose(one, want[:20], atol=1e-5)
     examples = predictor.encode_texts(predictor.task, texts, None, max_length=16)
-    assert predictor.count_answers(examples).tolist() == np.bincount(places).tolist()
+    for _ in range(2):
+        predictor.logits(examples)
+        assert predictor.answered.tolist() == np.bincount(places).tolist()
 
 
 def test_a_cascade_is_one_model_to_the_api_and_a_service(

@@ -80,11 +80,11 @@ def test_what_is_over_and_by_how_much() -> None:
 
 
 def test_below_the_least() -> None:
-    error = make_budget_error("--max-mb", 0.1, 0.8, "MB")
+    error = make_budget_error("--max-mb", 0.1, 0.8, "MB", "on the target")
     assert error.code == ExitCode.REFUSED
     assert error.line() == (
         "--max-mb: 0.1 MB is below the smallest possible value: one layer with one head, one neuron and the smallest "
-        "vocabulary takes 0.8 MB here; give more than 0.8 MB"
+        "vocabulary takes 0.8 MB on the target; give more than 0.8 MB"
     )
 
 

@@ -53,7 +53,7 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     runtime = case.options.runtime if target is None else target.serving.runtime
     least = compute_least_megabytes(case.loaded, runtime, case.shape)
     if case.bounds.max_mb is not None and case.bounds.max_mb < least:
-        raise make_budget_error("--max-mb", case.bounds.max_mb, least, "MB")
+        raise make_budget_error("--max-mb", case.bounds.max_mb, least, "MB", case.wanted.serves_on)
     found = target or cost_model.of(case.loaded, runtime, case.shape, folder, console)
     serving, blocks = found.serving, found.blocks
     evaluator = Evaluator(

@@ -115,12 +115,12 @@ class Bounds:
         return f"{goal} model with {' and '.join(parts)}"
 
 
-def make_budget_error(what: str, asked: float, least: float, unit: str) -> UserError:
-    """For a budget that nothing fits in."""
+def make_budget_error(what: str, asked: float, least: float, unit: str, on: str) -> UserError:
+    """For a budget that nothing fits in. on: the machine, such as `here`."""
     return UserError(
         f"{asked:g} {unit} is below the smallest possible value",
         where=what,
-        why=f"one layer with one head, one neuron and the smallest vocabulary takes {least:.3g} {unit} here",
+        why=f"one layer with one head, one neuron and the smallest vocabulary takes {least:.3g} {unit} {on}",
         do=f"give more than {least:.3g} {unit}",
         code=ExitCode.REFUSED,
     )

@@ -48,6 +48,11 @@ class FitOptions:
         """Whether a smaller file is asked for, which layers that share give, and no shorter time."""
         return self.bounds.max_mb is not None or self.bounds.objective == "smallest" or self.family
 
+    @property
+    def serves_on(self) -> str:
+        """Where the model is to answer, for messages."""
+        return "here" if self.target is None else "on the target"
+
     def digest(self) -> str:
         """What decides a result."""
         told = {k: v for k, v in dataclasses.asdict(self).items() if k not in (*UNTOLD, "target")}

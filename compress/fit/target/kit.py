@@ -67,7 +67,7 @@ def _list_block_files(loaded: LoadedModel, lengths: Sequence[int], watch: Watch)
     ladder = choose_samples(config, heads, serving)
     wanted, small = ladder.samples, count_rows(config)
     samples, rows = [], {}
-    with watch("writing the kit", len(wanted), "models") as progress:
+    with watch("writing small models", len(wanted), "models") as progress:
         for place, sample in enumerate(wanted):
             written = content(make_sample(sample, config, heads, serving, small))
             name = f"blocks/{place}.onnx"
