@@ -54,7 +54,6 @@ class Fit:
 
     def __init__(self, wanted: FitOptions, options: RunOptions, console: Console, stop: StopFlag) -> None:
         clock = Clock(stop, wanted.seconds)
-        wanted.bounds.check()
         wanted.check()
         if wanted.trials:
             trials.require()

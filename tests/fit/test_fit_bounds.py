@@ -92,6 +92,8 @@ def test_below_the_least() -> None:
     ("options", "message"),
     [
         ({"bounds": Bounds(max_mb=5)}, "--cascade: needs a bound on the loss; add --max-drop POINTS"),
+        ({"bounds": Bounds(max_ms=3, asked="fastest")}, "--cascade: needs a bound on the loss; add --max-drop POINTS"),
+        ({"bounds": Bounds(max_drop=-1, asked="fastest")}, "--max-drop: -1 points is not possible"),
         ({"bounds": Bounds(max_drop=1, max_ms=3)}, "--max-ms: cannot be combined with --cascade"),
         ({"length": 128}, "--length: cannot be combined with --cascade"),
         ({"batch": 8}, "--batch: cannot be combined with --cascade"),

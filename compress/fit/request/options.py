@@ -64,13 +64,14 @@ class FitOptions:
         return json.dumps(told, sort_keys=True)
 
     def check(self) -> None:
-        """Raises UserError for what does not go together."""
+        """Raises UserError for what does not go together, and as `Bounds.check` does."""
         if self.trials and self.train == "none":
             raise UserError("needs training", where="--trials", do="add --train recover or --train full")
         if self.study is not None and not self.trials:
             raise UserError("only applies with --trials", where="--study", do="add --trials N, or remove --study")
         if self.cascade:
-            self._check_cascade()
+            self._check_cascade()  # before the bounds: it sets an objective that nobody typed
+        self.bounds.check()
 
     def _check_cascade(self) -> None:
         if self.bounds.max_drop is None:
