@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from compress.errors import ExitCode, UserError
 from compress.storage import atomic
 from compress.training.checkpoint import Checkpoints, SavedCheckpoint, size_of
+from compress.training.staging import Staged, Staging
 from compress.training.state import Best, TrainState, load_model, model_tensors
 
 _MISSES = 3  # checkpoints in a row that may fail before the run stops
@@ -20,16 +23,37 @@ _ROOM = 2.5  # free disk at the start, in checkpoints: one kept, one being writt
 _log = logging.getLogger("compress.training")
 
 
+def writes_in_background(device: torch.device) -> bool:
+    """Whether a thread writes checkpoints while training goes on. Not on a CPU: the thread would take its time from the
+    computation, and the state would be there twice."""
+    return device.type == "cuda"
+
+
+class _Writing(NamedTuple):
+    """A checkpoint that a thread writes. best: whose weights it writes too."""
+
+    step: int
+    moment: tuple[int, int]
+    best: Best | None
+    staged: Staged
+    path: Future[Path]
+
+
 class Keeper:
     """Checkpoints of `state` in `folder`/checkpoints, and the weights of its best validation.
 
     identity: what a checkpoint must share with the run that continues it.  environment: what its bits depend on.
+    With `writes_in_background`, one thread writes one checkpoint at a time, from a copy of the state.
     """
 
     def __init__(
         self, folder: Path, keep: int, state: TrainState, identity: Mapping[str, str], environment: Mapping[str, str]
     ) -> None:
         self.checkpoints = Checkpoints(folder / "checkpoints", keep)
+        background = writes_in_background(state.device)
+        self._thread = ThreadPoolExecutor(1, "checkpoint") if background else None
+        self._staging = Staging(state.device)
+        self._writing: _Writing | None = None
         self.state, self.identity, self.environment = state, dict(identity), dict(environment)
         self.requested_threads: int | Literal["auto"] | None = None
         self.chosen_threads: int | None = None
@@ -68,21 +92,51 @@ class Keeper:
         atomic.require_free(self.checkpoints.folder, int(_ROOM * size))
         return notes
 
-    def save(self) -> bool:
+    def save(self, *, wait: bool = True) -> bool:
         """Write a checkpoint unless this moment is saved already; False when the disk refused.
 
-        Raises UserError (resources) when it refused too often in a row, and at once for what is not the disk's fault.
+        wait: until it is written. Otherwise a thread may write it, and what it raises is raised by the next `collect`
+        or `save`. Raises UserError (resources) when the disk refused too often in a row, and at once for what is not
+        the disk's fault.
         """
-        if self._last is not None and self._last[1] == self._moment():
+        if self._writing is None or self._writing.moment != self._moment():
+            self.collect(wait=True)
+            if self._last is not None and self._last[1] == self._moment():
+                return True
+            if self._thread is None:
+                return self._try(self._write, self.state.step)
+            self._writing = self._begin(self._thread)
+        return self.collect(wait=True) if wait else True
+
+    def collect(self, *, wait: bool = False) -> bool:
+        """Note what the thread has written; False when the disk refused. Raises UserError as `save` does.
+
+        wait: for what it is writing now.
+        """
+        if self._writing is None or not (wait or self._writing.path.done()):
             return True
-        return self._try(self._write)
+        done, self._writing = self._writing, None
+        return self._try(lambda: self._note(done), done.step)
+
+    def await_copy(self) -> None:
+        """Called before weights and moments change: on a GPU, that happens when a checkpoint has its copy of them."""
+        if self._writing is not None:
+            self._writing.staged.hold_back_changes()
+
+    def close(self) -> None:
+        """End the thread, once it has written what it began."""
+        if self._thread is not None:
+            self._thread.shutdown()
+        if self._writing is not None and (error := self._writing.path.exception()) is not None:
+            _log.warning("checkpoint at step %d failed: %s", self._writing.step, error)
 
     def offer_best(self, metrics: dict[str, float], value: float) -> None:
         """Note that the weights as they are now are the best so far."""
         self.state.best = Best(self.state.step, value, metrics)
         # Held in memory until it is on the disk: a full disk must not decide which weights win.
         self._unsaved_best = {name: tensor.clone() for name, tensor in model_tensors(self.state.module).items()}
-        self._try(self._write_best)
+        if self._thread is None:  # else it is written with the next checkpoint
+            self._try(self._write_best, self.state.step)
 
     def restore_best(self) -> None:
         """Put the best weights back into the module, if a best was ever offered."""
@@ -132,13 +186,17 @@ class Keeper:
     def _write(self) -> None:
         if self._unsaved_best is not None:
             self._write_best()
-        record = {"state": self.state.counters(), "identity": self.identity, "environment": self.environment}
+        path = self.checkpoints.save(self.state.step, self.state.tensors(), self._record())
+        self._last, self._misses = (path, self._moment()), 0
+
+    def _record(self) -> dict[str, Any]:
+        """What a checkpoint holds beside tensors, as it is now."""
+        record = {"state": self.state.counters(), "identity": self.identity, "environment": dict(self.environment)}
         if self.chosen_threads is not None:
             record["chosen_threads"] = self.chosen_threads
         if self.chosen_steps is not None:
             record["chosen_steps"] = self.chosen_steps
-        path = self.checkpoints.save(self.state.step, self.state.tensors(), record)
-        self._last, self._misses = (path, self._moment()), 0
+        return record
 
     def _write_best(self) -> None:
         assert self.state.best is not None
@@ -146,20 +204,49 @@ class Keeper:
         self.state.best.folder = self.checkpoints.save_best(self.state.best.step, self._unsaved_best)
         self._unsaved_best = None
 
-    def _try(self, write: Callable[[], None]) -> bool:
+    def _begin(self, thread: ThreadPoolExecutor) -> _Writing:
+        """Copy the state, and let the thread write it."""
+        state, best, tensors = self.state, None, self.state.tensors()
+        trained = {name: x for name, x in tensors["model"].items() if name in state.optimizer.parameters}
+        # What is not trained, a forward pass may change.
+        others = {name: x for name, x in tensors["model"].items() if name not in trained}
+        late = {"model": trained, "optimizer": tensors["optimizer"]}
+        if self._unsaved_best is not None:
+            best, late["best"] = state.best, self._unsaved_best
+        staged = self._staging.copy({"model": others, "rng": tensors["rng"]}, late)
+        path = thread.submit(self._write_copy, state.step, best, staged, self._record())
+        return _Writing(state.step, self._moment(), best, staged, path)
+
+    def _write_copy(self, step: int, best: Best | None, staged: Staged, record: dict[str, Any]) -> Path:
+        """By the thread, which reads nothing that the next steps change."""
+        tensors = staged.wait()
+        if best is not None:
+            best.folder = self.checkpoints.save_best(best.step, tensors["best"])
+            record["state"]["best"]["folder"] = best.folder
+        return self.checkpoints.save(step, tensors, record)
+
+    def _note(self, done: _Writing) -> None:
+        try:
+            path = done.path.result()
+        finally:
+            if done.best is not None and done.best is self.state.best and done.best.folder is not None:
+                self._unsaved_best = None
+        self._last, self._misses = (path, done.moment), 0
+
+    def _try(self, write: Callable[[], None], step: int) -> bool:
         """Do it, or warn and let the next interval try again; too many misses in a row end the run."""
         try:
             write()
         except UserError as error:
             if not _from_the_disk(error):
                 raise
-            if self.state.step != self._missed_step:  # of a step, the best weights and the checkpoint are one attempt
-                self._missed_step, self._misses = self.state.step, self._misses + 1
+            if step != self._missed_step:  # of a step, the best weights and the checkpoint are one attempt
+                self._missed_step, self._misses = step, self._misses + 1
             if self._misses >= _MISSES:
                 do = f"{error.do or 'free some space'}, then use --resume" if self._last else error.do
                 why = f"{error.why or error.what}; {self._misses} checkpoints in a row failed"
                 raise UserError(error.what, where=error.where, why=why, do=do, code=ExitCode.RESOURCES) from error
-            _log.warning("checkpoint at step %d failed, trying again later: %s", self.state.step, error.line())
+            _log.warning("checkpoint at step %d failed, trying again later: %s", step, error.line())
             return False
         return True
 
@@ -180,8 +267,15 @@ class NullMonitor:
     def start(self, resume: bool) -> list[str]:
         return []
 
-    def save(self) -> bool:
+    def save(self, *, wait: bool = True) -> bool:
         return True
+
+    def collect(self) -> bool:
+        return True
+
+    def await_copy(self) -> None: ...
+
+    def close(self) -> None: ...
 
     def offer_best(self, metrics: dict[str, float], value: float) -> None:
         """Note it, so that later ones are judged as the first process judges them."""

@@ -100,6 +100,7 @@ class _Run:
             raise
         finally:
             self.source.close()
+            self.keeper.close()
             self.team.release()
 
     def _run(self) -> TrainResult:
@@ -125,13 +126,15 @@ class _Run:
 
     def _boundary(self) -> None:
         """Between two steps: everything that may happen there."""
+        self.keeper.collect()
         self._stop_if_asked()
         if self.state.step >= self.total:
             self.meter.require_good_step()
         if self._validation_due():
             self._validate()
-        if (self.state.step and self.state.step % self.plan.checkpoint_every == 0) or self.state.step >= self.total:
-            self._save()
+        is_last = self.state.step >= self.total
+        if is_last or (self.state.step and self.state.step % self.plan.checkpoint_every == 0):
+            self._save(wait=is_last)
         self._stop_if_asked()
 
     def _finish(self, notes: Sequence[str]) -> TrainResult:
@@ -278,6 +281,7 @@ class _Run:
                 with torch.autocast(self.device.type, enabled=False):
                     loss = loss + self._add_gradients(terms, totals, values, is_last=number == len(batches))
         figures = self.team.add({**values, LOSS: loss}, [*totals, LOSS])
+        self.keeper.await_copy()
         norm = self.state.optimizer.step(figures[LOSS], rate)
         return {**figures, NORM: norm}, tokens
 
@@ -401,9 +405,9 @@ class _Run:
 
     # --- saving and stopping ---
 
-    def _save(self) -> bool:
+    def _save(self, *, wait: bool) -> bool:
         self._drain()
-        return self.keeper.save()
+        return self.keeper.save(wait=wait)
 
     def _stop_if_asked(self) -> None:
         if self.team.agree_to_stop(bool(self.context.stop.requested)):
@@ -413,7 +417,7 @@ class _Run:
         asked = self.context.stop.requested
         here = f"stopped by {asked}" if isinstance(asked, str) else "stopped"
         here += f"{when} after step {self.state.step} of {self.total}"
-        if self._save():
+        if self._save(wait=True):
             raise Stopped(f"{here}; the state is saved")
         kept = self.keeper.last.name if self.keeper.last else "the beginning"
         raise Stopped(f"{here}; the state could not be saved, training will continue from {kept}")

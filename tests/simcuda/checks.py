@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import tempfile
+import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -15,7 +18,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from compress.contracts import Needs, VocabularyOutput
+from compress.contracts import Needs, TrainingPlan, VocabularyOutput
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows
@@ -27,7 +30,11 @@ from compress.objectives._vocabulary import cross_entropy, divergence, logits_at
 from compress.predict.predictor import Predictor
 from compress.stages.shared import validation
 from compress.stages.shared.divergence import ReferenceAnswers
+from compress.training.keeper import Keeper
 from compress.training.lamb import Lamb
+from compress.training.optimizer import Optimizer
+from compress.training.staging import Staged
+from compress.training.state import TrainState
 
 CHECKS: list[Callable[[device.Record], None]] = []
 
@@ -187,8 +194,8 @@ def _encoded(rows: int) -> Any:
 
 
 @check
-def without_graphs_the_graph_runtime_computes_as_torch_does(record: device.Record) -> None:
-    """Streams are not simulated: every capture fails. With another capture, a batch is two copies and a replay."""
+def the_graph_runtime_computes_as_torch_does(record: device.Record) -> None:
+    """Without graphs, and with one: a batch is a copy to the device, one to its place, and a replay."""
     config = EncoderConfig.uniform(vocabulary=64, hidden=32, layers=2, heads=4, feed_forward=64, max_positions=32)
     model = Model(config, {"task": HeadConfig("classification", labels=3)}).initialize(0).eval().to("cuda")
     needs, batch = Needs(logits=True), next(iter(evaluation_batches(_encoded(3), 40))).to("cuda")
@@ -197,22 +204,77 @@ def without_graphs_the_graph_runtime_computes_as_torch_does(record: device.Recor
         return run(batch, needs).logits.float().cpu()
 
     expected = answer(prepare(model, "bf16"))
+    broken: Any = mock.Mock(side_effect=RuntimeError("operation not permitted when stream is capturing"))
     with mock.patch("compress.encoder.infer.graphs._log") as log:
-        fallback = prepare_graphed(model, "bf16")
+        fallback = prepare_graphed(model, "bf16", capture=broken)
         assert torch.equal(answer(fallback), expected)
         assert torch.equal(answer(fallback), expected)
     log.warning.assert_called_once()
-
-    def capture(compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Callable[[], object]]:
-        result = compute()
-        return result, lambda: result.copy_(compute())
-
-    graphed = prepare_graphed(model, "bf16", capture=capture)
+    graphed = prepare_graphed(model, "bf16")
     assert torch.allclose(answer(graphed), expected, atol=0.02)
     record.clear()
     graphed(batch, needs)
     assert record.totals()["waits"] == 0, record.waits
     assert record.totals()["copies"] == 1, record.copies
+
+
+class _Normed(torch.nn.Linear):
+    """A weight that steps change, and a buffer that a forward pass changes."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4, bias=False)
+        self.register_buffer("seen", torch.zeros(()))
+
+
+def _write_while_training(folder: Path, record: device.Record, *, held_back: bool) -> tuple[Any, Any]:
+    """(state, what a checkpoint has of it) where a step is made before the copies are waited for."""
+    module, opened = _Normed().to("cuda"), threading.Event()
+    plan = TrainingPlan(steps=9, learning_rate=0.1)
+    state = TrainState(module, Optimizer(module, plan), torch.device("cuda", 0))
+
+    def make_step() -> None:
+        module.get_buffer("seen").add_(1)
+        module.weight.grad = torch.ones_like(module.weight)
+        if held_back:
+            keeper.await_copy()
+        state.optimizer.step(torch.zeros((), device="cuda"), 0.1)
+
+    keeper = Keeper(folder, 2, state, {}, {})
+    keeper.start(resume=False)
+    make_step()
+    state.step = 1
+    before = {group: {name: x.cpu() for name, x in xs.items()} for group, xs in state.tensors().items()}
+    real = Staged.wait
+
+    def wait(staged: Staged) -> Any:
+        assert opened.wait(60)
+        return real(staged)
+
+    with mock.patch.object(Staged, "wait", wait):
+        record.clear()
+        keeper.save(wait=False)
+        make_step()
+        assert record.totals()["waits"] == 0, record.waits
+        opened.set()
+        assert keeper.collect(wait=True)
+    keeper.close()
+    saved = keeper.checkpoints.newest()
+    assert saved is not None
+    return before, saved.tensors()
+
+
+@check
+def a_checkpoint_is_copied_beside_the_next_pass(record: device.Record) -> None:
+    """Nobody waits for it, and the step after it waits on the device; without that, the negative control, it holds what
+    the step made."""
+    with tempfile.TemporaryDirectory() as folder:
+        before, saved = _write_while_training(Path(folder, "a"), record, held_back=True)
+        for group, tensors in before.items():
+            for name, x in tensors.items():
+                assert torch.equal(x, saved[group][name]), (group, name)
+        before, saved = _write_while_training(Path(folder, "b"), record, held_back=False)
+        assert not torch.equal(before["model"]["weight"], saved["model"]["weight"])
+        assert torch.equal(before["model"]["seen"], saved["model"]["seen"])
 
 
 @check

@@ -2,13 +2,16 @@
 
 A tensor on the device is a `DeviceTensor` around a CPU tensor, and each operator runs on the CPU tensors inside, so
 that the code for CUDA runs with real numbers. What costs time on a GPU is counted in `Record`. Operators whose tensors
-lie on different devices raise RuntimeError, as torch does. Not simulated: time, memory, streams, kernels of CUDA.
+lie on different devices raise RuntimeError, as torch does. A copy to pinned memory on a stream of its own arrives when
+somebody waits for it, and not before. A CUDA graph computes its operators again, in the same memory (`graphs.py`). Not
+simulated: time, memory, kernels of CUDA.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -20,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent))
+import graphs
 import shim
 
 shim.load()
@@ -30,6 +34,7 @@ import torch._inductor.utils  # noqa: E402 - they look for CUDA once, and must f
 from torch import Tensor  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing  # noqa: E402
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten  # noqa: E402
+from torch.utils.weak import WeakIdKeyDictionary  # noqa: E402
 
 aten: Any = torch.ops.aten
 DEVICE = torch.device("cuda", 0)
@@ -83,6 +88,10 @@ def _find_line() -> str:
 
 
 def _wait(what: str) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if graphs.is_capturing():
+        raise RuntimeError("operation not permitted when stream is capturing")
     record.waits[what, _find_line()] += 1
     if _Host.sync_debug_mode == "warn" and what != "synchronize":
         warnings.warn("called a synchronizing CUDA operation", UserWarning, stacklevel=2)
@@ -92,29 +101,74 @@ class _Host:
     """What torch.cuda remembers."""
 
     sync_debug_mode = "default"
+    stream: Stream
+    pinned = WeakIdKeyDictionary()
+    """Tensors in pinned memory."""
+
+
+class Stream:
+    """Copies to pinned memory that were begun here; all else is computed at once."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._begun: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    def begin(self, copy: Callable[[], object]) -> None:
+        """Now, on the first stream; later, on another."""
+        if self is DEFAULT:
+            copy()
+        else:
+            self._begun.append(copy)
+
+    def arrive(self) -> None:
+        """What was begun is there."""
+        with self._lock:
+            while self._begun:
+                self._begun.pop(0)()
+
+    def wait_stream(self, stream: Stream) -> None:
+        stream.arrive()
+
+    def wait_event(self, event: Event) -> None:
+        event.stream.arrive()
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        _wait("synchronize")
+        self.arrive()
+
+
+DEFAULT = _Host.stream = Stream()
 
 
 class Event:
     """The host's clock, since the device computes at once."""
 
     def __init__(self, enable_timing: bool = False) -> None:
-        self.at = 0.0
+        self.at, self.stream = 0.0, DEFAULT
 
-    def record(self) -> None:
-        self.at = time.perf_counter()
+    def record(self, stream: Stream | None = None) -> None:
+        self.at, self.stream = time.perf_counter(), stream or _Host.stream
 
     def synchronize(self) -> None:
         _wait("synchronize")
+        self.stream.arrive()
 
     def elapsed_time(self, end: Event) -> float:
         return 1e3 * (end.at - self.at)
 
 
-class Stream:
-    """There is none."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        raise RuntimeError("streams and graphs are not simulated")
+@contextlib.contextmanager
+def _use_stream(stream: Stream) -> Iterator[None]:
+    before, _Host.stream = _Host.stream, stream
+    try:
+        yield
+    finally:
+        _Host.stream = before
 
 
 class DeviceTensor(torch.Tensor):
@@ -171,7 +225,10 @@ class _Factories(TorchDispatchMode):
         tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, DeviceTensor)]
         if tensors or (named is not None and torch.device(named).type == "cuda"):
             return _run(func, args, kwargs)
-        return func(*args, **kwargs)
+        made = func(*args, **kwargs)
+        if kwargs.get("pin_memory"):
+            _Host.pinned[made] = True
+        return made
 
 
 def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -184,6 +241,9 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if packet is aten.is_pinned:
         return False
     on_device = named != "cpu" and not (packet is aten.copy_ and not isinstance(args[0], DeviceTensor))
+    if packet is aten.copy_ and not on_device and args[2:] == (True,) and args[0] in _Host.pinned:
+        _Host.stream.begin(lambda: args[0].copy_(args[1].host))
+        return args[0]
     _note(packet, args, kwargs, ours, others, on_device)
     host_args, host_kwargs = tree_unflatten([x.host if isinstance(x, DeviceTensor) else x for x in leaves], spec)
     if named == "cuda":
@@ -191,10 +251,13 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if packet is aten._to_copy and named is not None:
         host_kwargs.pop("non_blocking", None)
     kernel: Any = KERNELS.get(func.name().partition(".")[0], func)
-    made = kernel(*host_args, **host_kwargs)
+    aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+    if graphs.is_capturing() and not aliases:
+        made = graphs.capture(func._schema, kernel, host_args, host_kwargs)
+    else:
+        made = kernel(*host_args, **host_kwargs)
     if not on_device:
         return args[0] if packet is aten.copy_ else made
-    aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
     if packet not in NO_KERNEL and not aliases:
         record.kernels[func.name()] += 1
     made = tree_map(lambda x: DeviceTensor(x) if isinstance(x, Tensor) and not isinstance(x, DeviceTensor) else x, made)
@@ -308,7 +371,7 @@ def report_one_device() -> Iterator[None]:
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "is_bf16_supported": lambda including_emulation=True: True,
-        "is_current_stream_capturing": lambda: False,
+        "is_current_stream_capturing": graphs.is_capturing,
         "_is_compiled": lambda: True,
         "_lazy_init": lambda: None,
         "device_count": lambda: 1,
@@ -331,6 +394,11 @@ def report_one_device() -> Iterator[None]:
         "set_sync_debug_mode": lambda mode: setattr(_Host, "sync_debug_mode", mode),
         "Event": Event,
         "Stream": Stream,
+        "stream": _use_stream,
+        "current_stream": lambda device=None: _Host.stream,
+        "CUDAGraph": graphs.Graph,
+        "graph": graphs.record_graph,
+        "graph_pool_handle": lambda: None,
     }
     with contextlib.ExitStack() as stack:
         for name, reply in replies.items():

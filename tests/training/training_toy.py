@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from compress.contracts import Batch, EncoderOutput, Needs, TrainingPlan
 from compress.errors import Stopped, UserError
 from compress.objectives import hard_labels, soft_targets
+from compress.training import keeper
 from compress.training.context import TrainingContext, TrainResult
 from compress.training.loop import train
 from compress.training.module import StageModule
@@ -241,7 +242,8 @@ class Server(ChildServer):
         super().__init__(__file__)
 
     def ask(self, **command: Any) -> tuple[int, str]:
-        """(exit code, or minus the signal; what it said). Keys: folder, resume, fault, kill_at, signal_at, plan."""
+        """(exit code, or minus the signal; what it said). Keys: folder, resume, fault, kill_at, signal_at,
+        background."""
         answer = self.answer(command)
         return answer["code"], answer["said"]
 
@@ -268,6 +270,8 @@ def _child(command: dict[str, Any]) -> int:
     if command.get("fault"):
         os.environ["COMPRESS_FAULT"] = command["fault"]
     flag, hooks = Flag(), {}
+    if command.get("background"):
+        keeper.writes_in_background = lambda device: True
     if "kill_at" in command:
         hooks[command["kill_at"]] = lambda: os.kill(os.getpid(), signal.SIGKILL)
     if "signal_at" in command:
