@@ -96,7 +96,7 @@ def worker_options(workers: str, on: str, section: str = "training") -> tuple[An
 
 
 RUNTIMES = ("torch", "torch-int8", "torch-sparse", "torch-graph", "torch-compile", "torchao-int8", "torchao-fp8")
-RUNTIMES += ("onnxruntime", "openvino")
+RUNTIMES += ("onnxruntime", "openvino", "onnxruntime-cuda", "onnxruntime-tensorrt")
 
 
 def _runtime(choices: Sequence[str], more: str) -> Any:
@@ -106,7 +106,7 @@ def _runtime(choices: Sequence[str], more: str) -> Any:
         "of a quantized model, on the CPU; torch-sparse: skips the zeros of a 2:4 sparse model, in bf16, on CUDA "
         "capability 8.0 or more; torch-graph: torch with CUDA graphs for small batches (experimental); torch-compile: "
         "compiled; torchao-int8, torchao-fp8: compiled, with 8-bit products; onnxruntime, openvino: the model.onnx of "
-        "`compress export`"
+        "`compress export`; onnxruntime-cuda, onnxruntime-tensorrt: the same on a GPU (experimental)"
     )
     usual = "Default: torch; for a quantized model, its ONNX file."
     return click.option("--runtime", type=click.Choice(choices), help=f"{text}{more}. {usual}")

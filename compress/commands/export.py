@@ -28,18 +28,21 @@ from compress.modelfolder.resolve import model_name, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.check import ROWS, Check, ReferenceOutputs, compare, file_answer, model_answer
+from compress.onnx.gpu_session import open_on_gpu
 from compress.onnx.model_file import FILE
 from compress.onnx.openvino_session import FILES as OPENVINO
 from compress.onnx.openvino_session import OpenVinoSession, written_for_openvino
 from compress.onnx.precision import precision_of
+from compress.onnx.runtimes import versions
 from compress.onnx.session import OnnxSession
 from compress.onnx.stock import stock_answer
-from compress.onnx.writer import RANDOM, Writer, choose_head, write_as_saved
+from compress.onnx.writer import RANDOM, Writer, WrittenFile, choose_head, write_as_saved
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from compress.predict.service import columns_of
 from compress.run.folder import new_output
 from compress.storage import atomic
 from compress.tracking.pyfunc import write_pyfunc
+from compress.training.gpu import find_obstacle
 from evaluation.cost.latency import measure_interleaved
 
 TIMED_LENGTHS = (32, 128)
@@ -79,7 +82,7 @@ def export_folder(
     batches, what = rows_to_check(loaded, split, options, console)
     how: dict[str, Any] = {"opset": opset, "portable": portable, "by": by, "reads": longest}
     written = write_as_saved(loaded, files, loaded.meta, chosen, batches, what, **how)
-    for line in written.findings:
+    for line in (*written.findings, *_check_on_gpu(loaded, written, folder)):
         console.result(line)
     times = _times(loaded, chosen, OnnxSession(written.content), console)
     written = dataclasses.replace(written, record={**written.record, "latency_ms": times})
@@ -169,6 +172,20 @@ def export_pyfunc(name: str, options: RunOptions) -> None:
     )
     console.result(f"serve it mlflow models serve -m {shlex.quote(str(target))} --env-manager local --port 5001")
     console.document({"folder": str(target), "columns": [{"name": n, "required": must} for n, must in columns]})
+
+
+def _check_on_gpu(loaded: LoadedModel, written: WrittenFile, where: Path) -> list[str]:
+    """Raise UserError unless onnxruntime's CUDA provider answers as the model does, where both are there; what was
+    found, for people."""
+    if loaded.config.quantization is not None or versions()["onnxruntime-cuda"] is None or find_obstacle() is not None:
+        return []
+    try:
+        session = open_on_gpu(written.content, "onnxruntime-cuda", precision="fp32")
+    except UserError as problem:
+        return [f"not checked on the GPU: {problem.what}"]
+    check = written.expected.check(file_answer(session))
+    check.require("the file in onnxruntime-cuda", str(where))
+    return [f"onnxruntime-cuda: {check.sentence()}"]
 
 
 def _require_same(expected: ReferenceOutputs, files: Mapping[str, bytes], where: Path, console: Console) -> None:

@@ -6,7 +6,7 @@ device. Random weights and tokens: time depends on their number alone.
 
 from __future__ import annotations
 
-import importlib.util
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -28,6 +28,8 @@ from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError, is_out_of_memory, printable
 from compress.objectives import attention_maps, cosine_hidden, embeddings, hard_labels, hidden_mse, masked_lm
 from compress.objectives import soft_targets as soft
+from compress.onnx.gpu_session import open_on_gpu, require_provider
+from compress.onnx.runtimes import Runtime
 from compress.storage import atomic
 from compress.training import precision
 from compress.training.gpu import find_obstacle
@@ -269,9 +271,6 @@ def _measure_step(
 
 # --- inference ----------------------------------------------------------------------------------------------------
 
-OTHERS = {"onnxruntime CUDA": "onnxruntime", "TensorRT": "tensorrt"}
-"""Runtime → the package that it needs. `compress` runs neither on a GPU."""
-
 
 def _measure_inference(rows: int, length: int, name: str, sizes: Sizes, ceilings: roofline.Ceilings) -> list[Figure]:
     batches = build_batches(sizes, rows, length)
@@ -285,19 +284,28 @@ def _measure_inference(rows: int, length: int, name: str, sizes: Sizes, ceilings
         "compress": lambda: _ours(prepare(model, "bf16"), on_device),
         "compress, compiled": lambda: _ours(prepare_compiled(model, "bf16"), on_device),
         "compress, CUDA graph": lambda: _ours(_capture(model, on_device), on_device),
+        "onnxruntime CUDA": lambda: _in_file(model, batches, "onnxruntime-cuda"),
+        "TensorRT": lambda: _in_file(model, batches, "onnxruntime-tensorrt"),
     }.items():
         figure = Figure("inference", name, way, tokens, predicted.ms if way.startswith("compress") else None)
         found += _measure([figure], lambda b=build, w=way: {w: b()}, predicted, sizes, ceilings)
-    for way, package in OTHERS.items():
-        there = importlib.util.find_spec(package) is not None
-        why = "not supported on a GPU yet" if there else "not installed"
-        found.append(Figure("inference", name, way, tokens, why=why))
     return found
 
 
 def _ours(ready: Any, batches: Sequence[Batch]) -> gpu.Call:
     needs = Needs(logits=True)
     return lambda number: ready(batches[number % SETS], needs)
+
+
+def _in_file(model: Model, batches: Sequence[Batch], runtime: Runtime) -> gpu.Call:
+    """The model's ONNX file in onnxruntime on the GPU, of batches that are there. Raises UserError without one."""
+    require_provider(runtime)
+    from compress.onnx.encoder import encode
+
+    content = encode(copy.deepcopy(model).cpu(), "task").SerializeToString()
+    session = open_on_gpu(content, runtime)
+    loaded = [session.load(batch) for batch in batches]
+    return lambda number: session.answer(loaded[number % SETS])
 
 
 def _capture(model: Model, batches: Sequence[Batch]) -> GraphedModel:

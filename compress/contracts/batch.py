@@ -100,14 +100,14 @@ class Batch:
 
         away = _torch.device(device).type != "cpu"
         if away and (parcel := self.stage(device).parcel) is not None:
-            return self._unpacked(parcel.to(device), device)
+            return self.unpack(parcel.to(device), device)
         fields = {name: x.to(device, non_blocking=True) for name, x in _tensors_of(vars(self)).items()}
         extra = {name: _move(x, device) for name, x in self.extra.items()}
         host, grid = (self.on_host, self.grid) if away else (None, None)
         return dataclasses.replace(self, **fields, extra=extra, host=host, grid=grid, parcel=None)
 
-    def _unpacked(self, there: Mapping[str, Mapping[str, Any]], device: torch.device | str) -> Batch:
-        """The batch on the device. there: what the parcel brought."""
+    def unpack(self, there: Mapping[str, Mapping[str, Any]], device: torch.device | str) -> Batch:
+        """The batch on the device. there: what its parcel brought."""
         extra = {name: there["extra"].get(name, x) for name, x in self.extra.items()}
         moved = {name: _move(x, device) for name, x in extra.items()}
         return dataclasses.replace(self, **there["fields"], extra=moved, host=self, grid=there["grid"], parcel=None)

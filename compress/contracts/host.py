@@ -20,9 +20,16 @@ class HostValues:
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
         self._arrays: dict[str, np.ndarray] = {}
+        self.read: set[str] = set()
+        """What was read with `[]`: on it depends what is computed."""
 
     def __getitem__(self, name: str) -> np.ndarray:
         """A view of a tensor on the host. Of one on a device a copy, which is waited for."""
+        self.read.add(name)
+        return self.inspect(name)
+
+    def inspect(self, name: str) -> np.ndarray:
+        """The same, for a check that changes nothing of what is computed."""
         if name not in self._arrays:
             self._arrays[name] = self._tensors[name].cpu().numpy()
         return self._arrays[name]

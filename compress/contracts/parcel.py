@@ -35,9 +35,27 @@ class Parcel:
             for name, x in tensors.items():
                 x.copy_(groups[group][name])
 
+    @property
+    def places(self) -> tuple[Any, ...]:
+        """Equal for parcels that hold tensors of the same names, kinds and shapes in the same places."""
+        return tuple(
+            (group, name, place.start, dtype, tuple(shape))
+            for group, found in self._places.items()
+            for name, (place, dtype, shape) in found.items()
+        )
+
     def to(self, device: torch.device | str) -> dict[str, Any]:
         """The groups there, as views of one buffer."""
-        return self._view(self._buffer.to(device, non_blocking=True))
+        return self.load(device)[1]
+
+    def load(self, device: torch.device | str) -> tuple[Tensor, dict[str, Any]]:
+        """The buffer on the device, and the groups in it."""
+        buffer = self._buffer.to(device, non_blocking=True)
+        return buffer, self._view(buffer)
+
+    def refill(self, buffer: Tensor) -> None:
+        """Copy into what `load` of a parcel with the same `places` gave."""
+        buffer.copy_(self._buffer, non_blocking=True)
 
     def _view(self, buffer: Tensor) -> dict[str, Any]:
         def view(place: slice, dtype: torch.dtype, shape: torch.Size) -> Tensor:

@@ -221,7 +221,7 @@ class RunOptions:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     runtime: Literal[
         "torch", "torch-int8", "torch-sparse", "torch-graph", "torch-compile", "torchao-int8", "torchao-fp8",
-        "onnxruntime", "openvino", "auto",
+        "onnxruntime", "openvino", "onnxruntime-cuda", "onnxruntime-tensorrt", "auto",
     ] | None = None  # fmt: skip
     onnx: bool | None = None
     threads: int | Literal["auto"] | None = None
@@ -287,6 +287,10 @@ class TrainingPlan(Frozen):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Precision of the matrix products; weights and optimizer states stay fp32. auto: bf16 if the device supports it,
     else fp32."""
+    cuda_graphs: bool = False
+    """On a GPU, replay whole steps as CUDA graphs: for small batches, whose kernels take the host longer to launch than
+    the GPU to compute. Only steps of one micro-batch whose shapes come again are replayed. Experimental: not run on a
+    GPU yet."""
     threads: Literal["auto"] | None = None
     """auto: measure a few steps with one CPU thread and with all, and keep the faster. Default: all. `--threads` takes
     precedence."""
@@ -323,8 +327,8 @@ class TrainingPlan(Frozen):
     @model_serializer(mode="wrap")
     def _without_unset_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """These keys are newer than many a recipe: hashes of those without them stay as they were."""
-        newer = ("min_steps", "max_steps", "minutes", "threads")
-        return {k: v for k, v in handler(self).items() if v is not None or k not in newer}
+        newer = ("min_steps", "max_steps", "minutes", "threads", "cuda_graphs")
+        return {k: v for k, v in handler(self).items() if k not in newer or v not in (None, False)}
 
     @property
     def is_automatic(self) -> bool:

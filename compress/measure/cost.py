@@ -17,6 +17,7 @@ from compress.predict.real_texts import TextCalls, TextLatency, TextSample, mean
 from compress.recipe.schema import LatencySpec
 from evaluation.cost.device import describe
 from evaluation.cost.energy import find_counters, measure_energy
+from evaluation.cost.gpu import read_state
 from evaluation.cost.latency import Latency, compare_latencies, find_synchronize, measure_interleaved
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
@@ -210,7 +211,14 @@ def _context(shaped: _Shaped, latency: Latency, sample) -> dict[str, str]:
         "repeats": str(latency.repeats),
         "clock": latency.clock,
         "contaminated": "no" if latency.is_known else "yes",
+        **_state_of_gpu(p.device),
     }
+
+
+def _state_of_gpu(device: str) -> dict[str, str]:
+    """Right after it was timed: a low clock, or other processes, slow it down."""
+    state = {} if device == "cpu" else read_state(device)
+    return {f"gpu_{name}": f"{value:.0f}" for name, value in state.items()}
 
 
 def replace_rows(batch: Batch, rows: int) -> Batch:

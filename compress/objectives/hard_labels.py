@@ -87,7 +87,7 @@ class Objective(Base):
         return torch.where(known, rows, 0.0).sum() / known.sum().clamp(min=1)
 
     def _check_range(self, logits: Tensor, batch: Batch) -> None:
-        classes, labels = logits.shape[1], batch.values["labels"]
+        classes, labels = logits.shape[1], batch.values.inspect("labels")
         wrong = (labels != IGNORED) & ((labels < 0) | (labels >= classes))
         if wrong.any():
             at = int(wrong.argmax())

@@ -34,7 +34,7 @@ class Objective(Base):
         if not labels.shape[0]:
             return make_zero_loss(output.features)
         pieces = output.weight.shape[0]
-        if (largest := int(batch.on_host.values["mlm_labels"].max())) >= pieces:
+        if (largest := int(batch.on_host.values.inspect("mlm_labels").max())) >= pieces:
             raise UserError(
                 f"token id {largest} is outside the student's vocabulary",
                 where=f"objective {_KIND}",

@@ -10,9 +10,10 @@ from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import ONNX
 from compress.modelfolder.open import file_digest
+from compress.onnx.gpu_session import open_on_gpu
 from compress.onnx.openvino_session import OpenVinoSession
 from compress.onnx.precision import FLOAT
-from compress.onnx.runtimes import IN_TORCH, RUNTIMES, Runtime, versions
+from compress.onnx.runtimes import IN_TORCH, PROVIDERS, RUNTIMES, Runtime, versions
 from compress.onnx.session import FileSession, OnnxSession
 from compress.storage import safe
 
@@ -30,7 +31,7 @@ def open_session(
 ) -> FileSession:
     """The folder's ONNX file in a runtime, ready to answer for its task head.
 
-    threads: None for torch's number of them.  precision: of what OpenVINO computes in floats.
+    threads: None for torch's number of them.  precision: of what OpenVINO, or a provider on a GPU, computes in floats.
 
     Raises UserError when there is none, when file or weights are not those of the export, and when it answers for
     another head.
@@ -46,6 +47,15 @@ def open_session(
         raise UserError(
             f"{FILE} was exported for head '{record.get('head')}'", where=str(folder), do="export it with --head task"
         )
+    if runtime in PROVIDERS:
+        if record.get("precision") != FLOAT:
+            raise UserError(
+                f"{runtime} does not support quantized files",
+                where=str(folder),
+                why=f"{FILE} is {record.get('precision')}",
+                do="use --runtime torch, or --device cpu",
+            )
+        return open_on_gpu(folder / FILE, runtime, precision=precision)
     if runtime == "openvino":
         return OpenVinoSession(folder / FILE, threads=threads, precision=precision)
     return OnnxSession(folder / FILE, threads=threads)
@@ -59,11 +69,11 @@ def usual_runtime(folder: Path) -> Runtime:
 
 
 def find_file_runtime(folder: Path) -> Runtime | None:
-    """An installed runtime that reads the folder's file; None without one of both."""
+    """An installed runtime that reads the folder's file on the CPU; None without one."""
     if not (folder / RECORD).is_file():
         return None
     there = versions()
-    return next((name for name in RUNTIMES if name not in IN_TORCH and there[name] is not None), None)
+    return next((name for name in RUNTIMES if name not in {*IN_TORCH, *PROVIDERS} and there[name] is not None), None)
 
 
 def read_record(folder: Path) -> Mapping[str, Any]:

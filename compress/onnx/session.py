@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,10 +49,13 @@ class FileSession(ABC):
         return EncoderOutput(last_hidden=torch.empty(0), logits=torch.from_numpy(np.ascontiguousarray(logits)))
 
 
-def answer_in(found: Mapping[str, np.ndarray]) -> np.ndarray:
-    """What a file answers, of its outputs: start and end scores side by side, logits, vectors, or the last states."""
+def answer_in(found: Mapping[str, Any], stack: Callable[..., Any] = np.stack) -> Any:
+    """What a file answers, of its outputs: start and end scores side by side, logits, vectors, or the last states.
+
+    stack: of numpy or of torch, as the outputs are.
+    """
     if SPANS[0] in found:
-        return np.stack([found[name] for name in SPANS], axis=-1)
+        return stack([found[name] for name in SPANS], -1)
     return found[next(name for name in ("logits", VECTOR, "last_hidden_state") if name in found)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ Source = Path | bytes
 """A file, or its content."""
 
 
-def start_onnxruntime(source: Source, threads: int) -> Any:
-    """An onnxruntime session on the CPU. Raises ImportError without onnxruntime."""
+def start_onnxruntime(source: Source, threads: int, providers: Sequence[Any] = ONNXRUNTIME_PROVIDERS) -> Any:
+    """An onnxruntime session, on the CPU unless other providers are named. Raises ImportError without onnxruntime."""
     import onnxruntime as runtime
 
     options = runtime.SessionOptions()
@@ -24,7 +25,7 @@ def start_onnxruntime(source: Source, threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     given = source if isinstance(source, bytes) else str(source)
-    return runtime.InferenceSession(given, options, providers=ONNXRUNTIME_PROVIDERS)
+    return runtime.InferenceSession(given, options, providers=list(providers))
 
 
 def set_up_openvino(threads: int, precision: str = "fp32") -> dict[str, Any]:

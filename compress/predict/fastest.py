@@ -122,6 +122,8 @@ def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> 
         return RuntimeTrial(runtime, why_not="not installed")
     if runtime in COMPILED and predictor.device == "cpu":
         return RuntimeTrial(runtime, why_not="compiling takes half a minute; request it with --runtime")
+    if runtime == "onnxruntime-tensorrt":
+        return RuntimeTrial(runtime, why_not="building its engine takes minutes; request it with --runtime")
     tolerance = BF16_TOLERANCE if predictor.precision == "bf16" else TOLERANCE
     try:
         other = predictor.with_runtime(runtime)

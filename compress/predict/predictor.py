@@ -33,12 +33,13 @@ from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.semi_structured import SparseModel, prepare_sparse, require_device
 from compress.encoder.integers.products import prepare_integers, products
 from compress.encoder.modules.model import Model
-from compress.errors import UserError
+from compress.errors import ExitCode, UserError
 from compress.modelfolder.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_order
 from compress.modelfolder.folder import load_model
 from compress.onnx import model_file
+from compress.onnx.gpu_session import computed_in
 from compress.onnx.precision import precision_of
-from compress.onnx.runtimes import COMPILED, IN_TORCH, TORCHAO, Runtime
+from compress.onnx.runtimes import COMPILED, IN_TORCH, PROVIDERS, TORCHAO, Runtime, versions
 from compress.predict.file_batches import choose_file_budget, count_call_tokens
 from compress.training.memory import choose_token_budget
 from compress.training.precision import Precision, Resolved, serving_precision
@@ -62,7 +63,8 @@ class Predictor:
     them; "torch-sparse" multiplies 2:4 matrices without their zeros, on GPUs that can; "torch-graph" is torch on a GPU
     with CUDA graphs for small batches; "torch-compile" is torch compiled, "torchao-int8" and "torchao-fp8" the same
     with products of eight bits; "onnxruntime" and "openvino" answer with the folder's exported file, which like
-    torch-int8 is for the CPU and, in onnxruntime, has its own precision. None: as the folder is meant to be run, which
+    torch-int8 is for the CPU and, in onnxruntime, has its own precision; "onnxruntime-cuda" and "onnxruntime-tensorrt"
+    answer with the file on a GPU. None: as the folder is meant to be run, which
     for a quantized one is its file.
     Raises UserError when the folder has no task head.
     """
@@ -133,7 +135,7 @@ class Predictor:
         if self.runtime in COMPILED:
             by = f"torchao {metadata.version('torchao')}, " if self.runtime in TORCHAO else ""
             return f"{by}torch {torch.__version__}, compiled, packed"
-        return f"{self.runtime} {metadata.version(self.runtime)}, length buckets"
+        return f"{self.runtime} {versions()[self.runtime]}, length buckets"
 
     @property
     def simulates_integers(self) -> bool:
@@ -147,6 +149,8 @@ class Predictor:
             return "int8 per-token" if self.runtime == "torchao-int8" else "fp8 per-token"
         if self.runtime == "torch-sparse":
             return "bf16"
+        if self.runtime in PROVIDERS:
+            return computed_in(self.runtime, self.precision)
         if self.simulates_integers:
             return "fp32"
         if self.runtime in IN_FLOATS or self.precision != "fp32":
@@ -158,6 +162,8 @@ class Predictor:
     @property
     def max_tokens(self) -> int:
         """Tokens of one forward pass."""
+        if self.runtime in PROVIDERS:  # which holds the products of queries and keys
+            return choose_token_budget(self.config, self.device, MAX_TOKENS) // 2
         if self.runtime not in IN_TORCH:
             return choose_file_budget(self.config)
         return choose_token_budget(self.config, self.device, MAX_TOKENS)
@@ -179,7 +185,8 @@ class Predictor:
 
     def __call__(self, batch: Batch) -> torch.Tensor:
         """(B, C) logits of one packed batch, fp32; (T, C) of a head that answers every token."""
-        logits = self.run(batch.to(self.device), Needs(logits=True)).logits
+        there = batch if self.runtime in PROVIDERS else batch.to(self.device)  # which pads before it copies
+        logits = self.run(there, Needs(logits=True)).logits
         assert logits is not None
         return logits.float() if self._order is None else logits.float()[:, self._order]
 
@@ -320,10 +327,16 @@ def _check_runtime(runtime: Runtime, device: str, precision: str) -> None:
         require_device(torch.device(device))
     if runtime == "torch-graph":
         require_gpu(torch.device(device))
-    if runtime in ("torch", "torch-sparse", "torch-graph") or runtime in COMPILED:
+    if runtime in PROVIDERS and device == "cpu":
+        raise UserError(
+            f"{runtime} only runs on a CUDA GPU", where=f"--runtime {runtime}",
+            do="use --runtime onnxruntime, or --device cuda on a machine with a GPU", code=ExitCode.ENVIRONMENT,
+        )  # fmt: skip
+    if runtime in ("torch", "torch-sparse", "torch-graph") or runtime in COMPILED or runtime in PROVIDERS:
         return
     if device != "cpu":
-        raise UserError(f"{runtime} only runs on the CPU", where=f"--device {device}", do="use --device cpu")
+        do = "use --runtime onnxruntime-cuda, or --device cpu" if runtime == "onnxruntime" else "use --device cpu"
+        raise UserError(f"{runtime} only runs on the CPU", where=f"--device {device}", do=do)
     if precision != "fp32" and runtime != "openvino":
         of = "the file" if runtime == "onnxruntime" else "the quantized model"
         raise UserError(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, NoReturn, cast
 
@@ -29,6 +29,7 @@ from compress.training import environment, memory, precision, rng
 from compress.training.context import TrainingContext, TrainResult
 from compress.training.deterministic import report_nondeterministic
 from compress.training.distributed import Alone
+from compress.training.graphed import GraphedSteps, find_obstacle
 from compress.training.keeper import Keeper, NullMonitor
 from compress.training.length import End, Mode, choose_length, find_end, is_validation_due
 from compress.training.meter import LOSS, NORM, Meter, StepReport
@@ -89,6 +90,7 @@ class _Run:
         self.state = TrainState(self.module, Optimizer(self.module, plan), self.device)
         self.meter = Meter(self.state, plan.max_bad_steps)
         self.keeper = self._keeper()
+        self.graphs = self._choose_graphs()
 
     # --- the course of a run ---
 
@@ -229,8 +231,10 @@ class _Run:
             with memory.report_out_of_memory(batches, self.device):
                 self._descend(batches, self._rate())
 
+        graphs, self.graphs = self.graphs, None  # a graph would go on with the moments that are forgotten below
         with rng.preserve_generators(self.device):
             yield make_step
+        self.graphs = graphs
         load_model(self.module, weights)
         self.state.optimizer.forget()
 
@@ -254,7 +258,7 @@ class _Run:
             self._drain()
         self.meter.spend(time.perf_counter() - began)
         if log_now:
-            self.context.log.metrics(self.meter.line(rate), state.step)
+            self.context.log.metrics({**self.meter.line(rate), **memory.read_gpu(self.device)}, state.step)
         self._tell()
 
     def _rate(self) -> float:
@@ -271,19 +275,30 @@ class _Run:
         """Gradients of all micro-batches added exactly, then the optimizer; returns the step's figures and tokens."""
         asked = bool(self.context.stop.requested)
         totals, tokens = self.team.totals(self._totals(batches), sum(batch.tokens for batch in batches), asked)
+        self.state.optimizer.set_rate(rate)
+        if self.graphs is not None:
+            self.keeper.await_copy()
+            return self.graphs.make_step(batches, totals), tokens
+        there = (batch.to(self.device) for batch in batches)
+        return self._compute(there, len(batches), totals, self.keeper.await_copy), tokens
+
+    def _compute(
+        self, batches: Iterable[Batch], count: int, totals: Mapping[str, int], before_update: Callable[[], None]
+    ) -> dict[str, Tensor]:
+        """The step on batches that are on the device: nothing in here reads a number of this step from the host, but
+        for the counts. before_update: called before weights change."""
         self.state.optimizer.clear()
         values: dict[str, Tensor] = {}
         loss = torch.zeros((), device=self.device)
         # Until the outermost context ends, autocast keeps its bf16 copies of the weights: one for all micro-batches.
         with precision.autocast(self.precision, self.device):
             for number, batch in enumerate(batches, 1):
-                terms = cast(Trainable, self.module)(batch.to(self.device))
+                terms = cast(Trainable, self.module)(batch)
                 with torch.autocast(self.device.type, enabled=False):
-                    loss = loss + self._add_gradients(terms, totals, values, is_last=number == len(batches))
+                    loss = loss + self._add_gradients(terms, totals, values, is_last=number == count)
         figures = self.team.add({**values, LOSS: loss}, [*totals, LOSS])
-        self.keeper.await_copy()
-        norm = self.state.optimizer.step(figures[LOSS], rate)
-        return {**figures, NORM: norm}, tokens
+        before_update()
+        return {**figures, NORM: self.state.optimizer.step(figures[LOSS])}
 
     def _add_gradients(
         self, terms: Mapping[str, Term], totals: Mapping[str, int], values: dict[str, Tensor], *, is_last: bool
@@ -432,6 +447,23 @@ class _Run:
         keeper = Keeper(self.context.folder, plan.keep_checkpoints, self.state, self._identity(), here)
         keeper.requested_threads = self.threads
         return keeper
+
+    def _choose_graphs(self) -> GraphedSteps | None:
+        """Where the plan asks for them and they can be."""
+        if not self.plan.cuda_graphs:
+            return None
+        if (why := find_obstacle(self.module, self.device, self.context.team is not None)) is not None:
+            self.context.say(f"training.cuda_graphs has no effect: {why}")
+            return None
+        self.state.optimizer.keep_rate_on(self.device)
+
+        def compute(batch: Batch, totals: Mapping[str, int]) -> dict[str, Tensor]:
+            return self._compute([batch], 1, totals, lambda: None)
+
+        def compute_plainly(batches: Sequence[Batch], totals: Mapping[str, int]) -> dict[str, Tensor]:
+            return self._compute((batch.to(self.device) for batch in batches), len(batches), totals, lambda: None)
+
+        return GraphedSteps(compute, compute_plainly, self.device, self.context.say)
 
     def _terms(self) -> list[str]:
         """Names of the terms of the loss, of which a process without rows cannot tell."""

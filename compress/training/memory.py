@@ -15,6 +15,7 @@ from compress.contracts import Batch
 from compress.encoder.config.encoder import EncoderConfig
 from compress.errors import ExitCode, UserError, is_out_of_memory
 from compress.storage.disk import human_bytes
+from evaluation.cost.gpu import read_system_metrics
 
 
 def keep_pages() -> None:
@@ -31,6 +32,13 @@ def keep_pages() -> None:
         trim_threshold, mmap_max = -1, -4  # malloc.h
         mallopt(mmap_max, 0)
         mallopt(trim_threshold, 2**31 - 1)
+
+
+def read_gpu(device: torch.device) -> dict[str, float]:
+    """Of a GPU, for the log: the peak of the allocated memory, and with nvidia-ml-py its load, memory and power."""
+    if device.type != "cuda":
+        return {}
+    return {"train/peak_memory_mb": torch.cuda.max_memory_allocated(device) / 1e6, **read_system_metrics(device)}
 
 
 SPARE = 0.85

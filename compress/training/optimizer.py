@@ -30,6 +30,7 @@ class Optimizer:
         if not self.parameters:
             raise UserError("nothing to train: every weight is frozen")
         self.clip_norm = plan.clip_norm
+        self._rate: Tensor | None = None
         self.masks = masks(module)
         groups = [
             {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": plan.weight_decay},
@@ -47,8 +48,24 @@ class Optimizer:
         """Forget the gradients."""
         self.rule.zero_grad(set_to_none=True)
 
-    def step(self, loss: Tensor, learning_rate: float) -> Tensor:
+    def keep_rate_on(self, device: torch.device) -> None:
+        """From now on the kernels read the learning rate from the device: a CUDA graph replays what they are given."""
+        self._rate = torch.zeros((), device=device)
+        for group in self.rule.param_groups:
+            group["lr"] = self._rate
+
+    def set_rate(self, learning_rate: float) -> None:
+        """Of the next steps."""
+        if self._rate is not None:
+            self._rate.fill_(learning_rate)
+            return
+        for group in self.rule.param_groups:
+            group["lr"] = learning_rate
+
+    def step(self, loss: Tensor, learning_rate: float | None = None) -> Tensor:
         """Clip and step, unless `loss` or the gradient norm is not finite; returns the norm before clipping, a scalar.
+
+        learning_rate: None: the one that was set.
 
         The decision is made where the tensors are: the fused kernel leaves weights, moments and step counts alone
         when it is told that an infinity was found. So an accelerator is not waited for.
@@ -60,8 +77,11 @@ class Optimizer:
             if parameter.grad is not None:
                 parameter.grad.mul_(mask)
         norm = get_total_norm(gradients)
-        for group in self.rule.param_groups:
-            group["lr"] = learning_rate
+        if learning_rate is not None:
+            self.set_rate(learning_rate)
+        if self._rate is not None:  # torch warns of this flag in steps that are not captured
+            for group in self.rule.param_groups:
+                group["capturable"] = torch.cuda.is_current_stream_capturing()
         # The two doors that torch's GradScaler uses. Dividing inside the kernel saves a pass over all gradients.
         bad = ~(torch.isfinite(norm) & torch.isfinite(loss))
         self.rule.found_inf = bad.float()  # pyright: ignore[reportAttributeAccessIssue]

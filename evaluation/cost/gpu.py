@@ -93,19 +93,38 @@ def measure_ceilings(size: int, elements: int, device: str = "cuda") -> Ceilings
     )
 
 
-def read_state(device: str = "cuda") -> dict[str, float]:
+def read_state(device: str | torch.device = "cuda") -> dict[str, float]:
     """SM clock (MHz), power (W) and number of processes that compute; empty without nvidia-ml-py."""
+    return _ask_driver(
+        device,
+        lambda nvml, card: {
+            "sm_clock_mhz": nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_SM),
+            "power_w": nvml.nvmlDeviceGetPowerUsage(card) / 1000,
+            "processes": len(nvml.nvmlDeviceGetComputeRunningProcesses(card)),
+        },
+    )
+
+
+def read_system_metrics(device: str | torch.device = "cuda") -> dict[str, float]:
+    """Load, memory and power of the card, by the names of MLflow's system metrics; empty without nvidia-ml-py."""
+    return _ask_driver(
+        device,
+        lambda nvml, card: {
+            "system/gpu_0_utilization_percentage": nvml.nvmlDeviceGetUtilizationRates(card).gpu,
+            "system/gpu_0_memory_usage_megabytes": nvml.nvmlDeviceGetMemoryInfo(card).used / 1e6,
+            "system/gpu_0_power_usage_watts": nvml.nvmlDeviceGetPowerUsage(card) / 1000,
+        },
+    )
+
+
+def _ask_driver(device: str | torch.device, ask: Callable[[Any, Any], dict[str, float]]) -> dict[str, float]:
+    """ask: takes the module pynvml and the handle of the card."""
     try:
         import pynvml  # pyright: ignore[reportMissingImports]
     except ImportError:
         return {}
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-        return {
-            "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-            "power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-            "processes": len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)),
-        }
+        return ask(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}"))
     except (pynvml.NVMLError, AttributeError):
         return {}

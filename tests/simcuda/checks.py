@@ -13,23 +13,26 @@ from typing import Any
 from unittest import mock
 
 import device  # first: it loads the shim before torch
+import graphed_steps
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from step_cases import CASES
 
 from compress.contracts import Needs, TrainingPlan, VocabularyOutput
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.infer.graphs import prepare_graphed
+from compress.encoder.infer.graphs import WARM_UPS, prepare_graphed
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.objectives._vocabulary import cross_entropy, divergence, logits_at
 from compress.predict.predictor import Predictor
 from compress.stages.shared import validation
 from compress.stages.shared.divergence import ReferenceAnswers
+from compress.training.graphed import RejectHostCopies
 from compress.training.keeper import Keeper
 from compress.training.lamb import Lamb
 from compress.training.optimizer import Optimizer
@@ -275,6 +278,31 @@ def a_checkpoint_is_copied_beside_the_next_pass(record: device.Record) -> None:
         before, saved = _write_while_training(Path(folder, "b"), record, held_back=False)
         assert not torch.equal(before["model"]["weight"], saved["model"]["weight"])
         assert torch.equal(before["model"]["seen"], saved["model"]["seen"])
+
+
+@check
+def a_replayed_step_equals_one_that_is_launched(record: device.Record) -> None:
+    """With dropout, other text, and another learning rate in each step: bit for bit. The host launches a copy of the
+    batch, the learning rate, a replay, and a copy of the figures."""
+    source = graphed_steps.Source(CASES["task"], graphed_steps.LENGTHS["mixed"], varies=False)
+    found = graphed_steps.compare(CASES["task"], source, record)
+    assert found["differs"] == 0
+    assert found["replays"] == graphed_steps.STEPS - WARM_UPS
+    assert (found["waits"], found["copies"], found["kernels"]) == (0, 1, 3), found
+    assert found["warnings"] == []
+    assert found["fallback"] == [
+        "training without CUDA graphs from here on: the capture failed (operation not permitted)"
+    ]
+
+
+@check
+def a_step_that_copies_from_the_host_is_not_captured(record: device.Record) -> None:
+    x = torch.zeros(3, device="cuda")
+    for copy in (lambda: x.copy_(torch.ones(3)), lambda: torch.ones(3).to("cuda"), lambda: torch.ones(3).cuda()):
+        with RejectHostCopies():
+            _raises(RuntimeError, "copies a tensor from the host", copy)
+    with RejectHostCopies():
+        x.copy_(x.to(torch.float64) + 1.0)
 
 
 @check

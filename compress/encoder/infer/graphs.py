@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ WARM_UPS = 3
 """Calls before a capture: libraries choose kernels and take memory in them."""
 ANSWERS = Needs(logits=True)
 WHERE = "--runtime torch-graph"
+
+Result = TypeVar("Result")
 
 _log = logging.getLogger("compress.encoder")
 
@@ -76,20 +78,36 @@ def lay_in_bucket(batch: Batch, bucket: Bucket) -> np.ndarray:
 
 
 def capture_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], object]]:
-    """A `Capture` by CUDA. Raises RuntimeError where it fails.
+    """A `Capture` by CUDA, after some warm-ups. Raises RuntimeError where it fails."""
+    for _ in range(WARM_UPS):
+        warm_up(compute)
+    return record_graph(compute)
+
+
+def warm_up(compute: Callable[[], Result]) -> Result:
+    """Compute as before a capture: on a stream of its own. Later work waits for it."""
+    stream = _open_stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        result = compute()
+    torch.cuda.current_stream().wait_stream(stream)
+    return result
+
+
+def record_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], object]]:
+    """A `Capture` by CUDA; nothing is computed yet. Raises RuntimeError where it fails.
 
     All graphs use the same memory, but for their results: they run one after the other.
     """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UPS):
-            compute()
-    torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=_open_pool()):
         result = compute()
     return result, graph.replay
+
+
+@functools.cache
+def _open_stream() -> Any:
+    return torch.cuda.Stream()
 
 
 @functools.cache

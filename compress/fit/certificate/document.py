@@ -25,8 +25,9 @@ from compress.modelfolder import private
 from compress.modelfolder.cascade import depends_on_texts
 from compress.modelfolder.meta import CERTIFICATE
 from compress.modelfolder.open import CONFIG, file_digest
+from compress.onnx.gpu_session import computed_in
 from compress.onnx.model_file import FILE as ONNX
-from compress.onnx.runtimes import package, versions
+from compress.onnx.runtimes import PROVIDERS, package, versions
 from compress.predict.predictor import Predictor
 from compress.report.certified import format_ends, read_ends
 from compress.storage import safe
@@ -118,7 +119,7 @@ def issue(
         },
         "runtime": serving.runtime,
         "device": dict(timing.predicted.device) if timing.predicted else describe(serving.device),
-        "serving_precision": serving_precision("auto", serving.device),
+        "serving_precision": _find_precision(serving),
         "versions": {
             "compress": compress.__version__,
             "python": platform.python_version(),
@@ -224,3 +225,9 @@ def _again(latency: Mapping[str, Any]) -> str:
     if times == 1 or not latency["quiet"]:
         return ""
     return f", chosen from {times} measurements because the parent was closest to its usual time"
+
+
+def _find_precision(serving: Serving) -> str:
+    """Of what is computed in floats."""
+    precision = serving_precision("auto", serving.device)
+    return computed_in(serving.runtime, precision) if serving.runtime in PROVIDERS else precision

@@ -133,5 +133,5 @@ def _build(
     made = make_sample(sample, config, heads, serving, count_rows(config)).to(serving.device)
     if not serving.writes:
         return open_model(made, serving), count_stored_bytes(made)
-    written = content(made)
+    written = content(made.cpu())
     return open_model(made, serving, written), len(written)

@@ -13,7 +13,7 @@ from compress.encoder.integers.convert import calibrate, plan_quantization, quan
 from compress.encoder.integers.products import prepare_integers
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
-from compress.onnx.runtimes import Runtime, versions
+from compress.onnx.runtimes import IN_TORCH, PROVIDERS, Runtime, package, versions
 from compress.predict.predictor import build_fixed_batch
 from compress.predict.real_texts import TextCalls, mean_of_calls
 from compress.training.precision import serving_precision
@@ -41,6 +41,7 @@ BITS: Mapping[Runtime, tuple[int, ...]] = {
     "torch-int8": (8, FLOAT),
     "onnxruntime": (8, FLOAT, 4),
     "openvino": (8, FLOAT, 4),
+    **dict.fromkeys(PROVIDERS, (FLOAT,)),
 }
 """What each runtime computes with: what is first is the usual."""
 
@@ -73,12 +74,12 @@ class Serving:
     @property
     def table_bits(self) -> tuple[int, ...]:
         """Bits of the word table: torch computes with it as it is, and stores it in floats."""
-        return (8, 4, FLOAT) if self.writes else (FLOAT,)
+        return (8, 4, FLOAT) if self.writes and self.runtime not in PROVIDERS else (FLOAT,)
 
     @property
     def writes(self) -> bool:
-        """Whether what is deployed is a file that holds integers."""
-        return self.runtime in ("onnxruntime", "openvino")
+        """Whether what is deployed is a file."""
+        return self.runtime not in IN_TORCH
 
     def __str__(self) -> str:
         return f"{self.runtime}, {self.shape}"
@@ -172,9 +173,12 @@ def mean_over_texts(serving: Serving, latency: Latency) -> Latency:
 
 def open_runtime(written: bytes, serving: Serving):
     """A file in its runtime."""
+    from compress.onnx.gpu_session import open_on_gpu
     from compress.onnx.openvino_session import OpenVinoSession
     from compress.onnx.session import OnnxSession
 
+    if serving.runtime in PROVIDERS:
+        return open_on_gpu(written, serving.runtime, precision=serving_precision("auto", serving.device))
     return OpenVinoSession(written) if serving.runtime == "openvino" else OnnxSession(written)
 
 
@@ -186,20 +190,21 @@ def count_stored_bytes(model: Model) -> int:
 def candidates(asked: str | None, device: str) -> list[Runtime]:
     """The runtimes that may serve. Raises UserError for one that this machine lacks."""
     there = versions()
-    if device != "cpu":
-        if asked not in (None, "auto", "torch"):
-            raise UserError(f"{asked} only runs on the CPU", where=f"--device {device}", do="use --device cpu")
+    on_gpu: tuple[Runtime, ...] = ("torch", *PROVIDERS)
+    if device != "cpu" and asked in (None, "auto"):
         return ["torch"]
     if asked not in (None, "auto"):
-        if asked not in BITS:
+        here = [name for name in BITS if (name not in PROVIDERS if device == "cpu" else name in on_gpu)]
+        if asked not in here:
             raise UserError(
-                f"fit does not support the runtime {asked}", where="--runtime", do=f"use one of {', '.join(BITS)}"
-            )
+                f"fit does not support the runtime {asked} on this device", where="--runtime",
+                do=f"use one of {', '.join(here)}",
+            )  # fmt: skip
         named: Runtime = asked  # type: ignore[assignment]
         if there[named] is None:
             from compress.onnx.runtimes import make_missing_error
 
-            raise make_missing_error(ImportError(name=named), named)
+            raise make_missing_error(ImportError(name=package(named)), package(named))
         return [named]
     able: Sequence[Runtime] = [name for name in ("onnxruntime", "openvino") if there[name] is not None]  # type: ignore[misc]
     return list(able) or ["torch-int8"]

@@ -78,6 +78,6 @@ def compute_least_megabytes(loaded: LoadedModel, asked: str | None, shape: dict[
         first_norm=True, rotary_bases=None if config.rotary_bases is None else config.rotary_bases[:1],
     )  # fmt: skip
     made = Model(small, {"task": loaded.heads["task"]}).initialize(0).eval()
-    bits = 4 if serving.writes else serving.bits[0]
+    bits = min(serving.table_bits) if serving.writes else serving.bits[0]
     made = quantize_to_bits(made, Bits.uniform(serving.bits[0], bits), serving)
     return (len(content(made)) if serving.writes else count_stored_bytes(made)) / MB

@@ -1,0 +1,43 @@
+"""Training steps that are replayed as CUDA graphs, and those that are not (see also checks.py)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from processes import run_script
+from torch import nn
+
+from compress.contracts import TrainingPlan
+from compress.training.graphed import find_obstacle
+
+REPLAYED = ("DistilBERT,mixed,same,1", "TinyBERT,mixed,same,1", "vectors,equal,same,1")
+LAUNCHED = ("TinyBERT,mixed,varying,1", "task,equal,same,2", "decoupled_kd,equal,same,1", "two tokenizers,equal,same,1")
+STEPS, WARM_UPS = 9, 3
+
+
+@pytest.mark.thorough
+def test_replayed_steps_equal_launched_ones() -> None:
+    found = run_script("graphed_steps.py", *REPLAYED, *LAUNCHED)
+    for name, figures in found.items():
+        assert figures["differs"] == 0, (name, figures)
+        assert figures["waits"] == 0, (name, figures)
+    assert {name: figures["replays"] for name, figures in found.items()} == {
+        **dict.fromkeys(REPLAYED, STEPS - WARM_UPS),
+        **dict.fromkeys(LAUNCHED, 0),
+    }
+    for name in LAUNCHED:
+        (line,) = found[name]["warnings"]
+        assert line.startswith("training without CUDA graphs from here on: "), name
+
+
+def test_what_cannot_be_a_graph_is_reported() -> None:
+    gpu, module = torch.device("cuda", 0), nn.Linear(1, 1)
+    assert find_obstacle(module, torch.device("cpu"), False) == "there are no CUDA graphs on a CPU"
+    assert find_obstacle(module, gpu, True) == "CUDA graphs do not support several processes"
+    assert find_obstacle(module, gpu, False) == "a loss of this training changes from step to step"
+
+
+def test_graphs_are_off_by_default_and_old_recipes_keep_their_hash() -> None:
+    assert not TrainingPlan().cuda_graphs
+    assert "cuda_graphs" not in TrainingPlan().model_dump()
+    assert TrainingPlan(cuda_graphs=True).model_dump()["cuda_graphs"] is True
