@@ -5,13 +5,13 @@ tests/simcuda/checks.py has the copies of a GPU."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from training_toy import Flag, Server, Source, prints, run, weights_print
+from training_toy import Flag, Server, Source, prints, run, weights_print, without_weights
 
 from compress.errors import ExitCode, Stopped, UserError
 from compress.storage import atomic, faults
@@ -21,29 +21,9 @@ LONG = 60.0
 """Seconds until a test gives up on the other thread."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a run leaves that writes its checkpoints itself."""
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("whole")
-    _, module = run(folder)
-    return prints(folder, module)
-
-
 @pytest.fixture
 def background(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "writes_in_background", lambda device: True)
-
-
-def without_weights(found: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in found.items() if name != "weights"}
 
 
 def test_only_a_gpu_writes_in_the_background() -> None:

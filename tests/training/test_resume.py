@@ -5,36 +5,33 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from example_counts import thorough_but
-from training_toy import PLAN, Flag, Log, Server, Source, prints, run, sha, toy_module, validate, weights_print
+from training_toy import (
+    PLAN,
+    Flag,
+    Log,
+    Server,
+    Source,
+    prints,
+    run,
+    sha,
+    toy_module,
+    validate,
+    weights_print,
+    without_weights,
+)
 
 from compress.errors import ExitCode, Stopped, UserError
 from compress.storage import faults
 from compress.training import rng
 from compress.training.optimizer import Optimizer
 from compress.training.state import TrainState
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What an undisturbed run leaves."""
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("whole")
-    _, module = run(folder)
-    return prints(folder, module)
 
 
 def stopping_at(step: int, flag: Flag) -> Source:
@@ -236,10 +233,6 @@ def chosen(hits: list[tuple[str, int]]) -> list[tuple[str, int]]:
     late = {name: counts[len(counts) * 3 // 4] for name, counts in by_name.items()}
     first = {(name, 1) for name in by_name if name.startswith("checkpoint.")}
     return sorted(first | late.items())
-
-
-def without_weights(found: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in found.items() if name != "weights"}
 
 
 # --- damage -----------------------------------------------------------------------------------------------------

@@ -220,6 +220,11 @@ def prints(folder: Path, module: nn.Module | None = None) -> dict[str, str]:
     return found
 
 
+def without_weights(found: dict[str, str]) -> dict[str, str]:
+    """Of `prints`, what a process that ended leaves."""
+    return {name: value for name, value in found.items() if name != "weights"}
+
+
 def weights_print(module: nn.Module) -> str:
     return sha(b"".join(bytes_of(tensor) for tensor in module.state_dict().values()))
 
