@@ -12,10 +12,11 @@ Groups = Mapping[str, Mapping[str, Tensor]]
 
 
 class Staged:
-    """Tensors that are on their way to the host. event: of CUDA, when all have arrived; None: they are there."""
+    """Tensors that are on their way to the host from `device`. event: of CUDA, when all have arrived; None: they are
+    there."""
 
-    def __init__(self, tensors: Groups, event: Any = None) -> None:
-        self._tensors, self._event = tensors, event
+    def __init__(self, tensors: Groups, device: torch.device, event: Any = None) -> None:
+        self._tensors, self._device, self._event = tensors, device, event
 
     def wait(self) -> Groups:
         """The copies, complete."""
@@ -26,7 +27,7 @@ class Staged:
     def hold_back_changes(self) -> None:
         """What is launched from now on runs when the copies have arrived; the host does not wait."""
         if self._event is not None:
-            torch.cuda.current_stream().wait_event(self._event)
+            torch.cuda.current_stream(self._device).wait_event(self._event)
 
 
 class Staging:
@@ -34,7 +35,7 @@ class Staging:
     the host does not wait for the copies, and the driver takes long to make such memory."""
 
     def __init__(self, device: torch.device) -> None:
-        self._on_gpu = device.type == "cuda"
+        self._device, self._pinned = device, device.type == "cuda"
         self._buffers: dict[tuple[str, str], Tensor] = {}
         self._stream: Any = None
 
@@ -45,13 +46,14 @@ class Staging:
         stream of its own, beside the next forward and backward pass; call `hold_back_changes` before the step.
         """
         found = {name: self._copy(name, tensors) for name, tensors in now.items()}
-        if not self._on_gpu:
-            return Staged(_unite(found, {name: self._copy(name, tensors) for name, tensors in late.items()}))
-        self._stream = self._stream or torch.cuda.Stream()
-        self._stream.wait_stream(torch.cuda.current_stream())
+        if self._device.type != "cuda":
+            later = {name: self._copy(name, tensors) for name, tensors in late.items()}
+            return Staged(_unite(found, later), self._device)
+        self._stream = self._stream or torch.cuda.Stream(self._device)
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             later = {name: self._copy(name, tensors) for name, tensors in late.items()}
-        return Staged(_unite(found, later), self._stream.record_event())
+        return Staged(_unite(found, later), self._device, self._stream.record_event())
 
     def _copy(self, group: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: self._find_buffer(group, name, x).copy_(x, non_blocking=True) for name, x in tensors.items()}
@@ -59,9 +61,17 @@ class Staging:
     def _find_buffer(self, group: str, name: str, like: Tensor) -> Tensor:
         found = self._buffers.get((group, name))
         if found is None or found.shape != like.shape or found.dtype != like.dtype:
-            found = torch.empty(like.shape, dtype=like.dtype, pin_memory=self._on_gpu)
-            self._buffers[group, name] = found
+            found = self._buffers[group, name] = self._allocate(like)
         return found
+
+    def _allocate(self, like: Tensor) -> Tensor:
+        """Of a host that has too little memory to pin, ordinary memory: the copies are waited for."""
+        if self._pinned:
+            try:
+                return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
+            except RuntimeError:
+                self._pinned = False
+        return torch.empty(like.shape, dtype=like.dtype)
 
 
 def _unite(first: Groups, second: Groups) -> Groups:

@@ -4,9 +4,11 @@ tests/simcuda/checks.py has the copies of a GPU."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from training_toy import Flag, Server, Source, prints, run, weights_print, witho
 from compress.errors import ExitCode, Stopped, UserError
 from compress.storage import atomic, faults
 from compress.training import keeper
+from compress.training.staging import Staging
 
 LONG = 60.0
 """Seconds until a test gives up on the other thread."""
@@ -40,6 +43,27 @@ def test_the_bytes_are_those_of_the_same_thread(tmp_path: Path, whole: dict[str,
     assert threading.active_count() == 1
     _, module = run(tmp_path, resume=True)
     assert prints(tmp_path, module) == whole
+
+
+def test_memory_that_cannot_be_pinned_is_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that limits locked memory: slower, but whole. In a torch without CUDA none can be pinned."""
+    stream: Any = SimpleNamespace(wait_stream=lambda other: None, record_event=lambda: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
+    allocate, asked = torch.empty, []
+
+    def refuse(*sizes: Any, pin_memory: bool = False, **how: Any) -> torch.Tensor:
+        asked.append(pin_memory)
+        if pin_memory:
+            raise RuntimeError("CUDA error: out of memory")
+        return allocate(*sizes, **how)
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    x = torch.arange(3.0)
+    found = Staging(torch.device("cuda", 0)).copy({"rng": {"x": x}}, {"model": {"x": x + 1}}).wait()
+    assert {name: tensors["x"].tolist() for name, tensors in found.items()} == {"rng": [0, 1, 2], "model": [1, 2, 3]}
+    assert asked == [True, False, False]
 
 
 class Gate:

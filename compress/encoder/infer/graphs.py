@@ -97,10 +97,11 @@ def warm_up(compute: Callable[[], Result]) -> Result:
 def record_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], object]]:
     """A `Capture` by CUDA; nothing is computed yet. Raises RuntimeError where it fails.
 
-    All graphs use the same memory, but for their results: they run one after the other.
+    All graphs use the same memory, but for their results: they run one after the other. Other threads, which prepare
+    batches or write files, may go on: what they ask of the driver is no part of the graph.
     """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=_open_pool()):
+    with torch.cuda.graph(graph, pool=_open_pool(), capture_error_mode="thread_local"):
         result = compute()
     return result, graph.replay
 
