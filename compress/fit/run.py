@@ -36,7 +36,7 @@ from compress.fit.train.trainer import Trainer
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.run.folder import Request, claim, resumable
-from compress.run.jobs import require_cluster
+from compress.run.jobs import hold_cluster, require_cluster
 from compress.storage import atomic
 from compress.storage.lock import run_lock
 from compress.storage.signals import StopFlag
@@ -170,7 +170,7 @@ def fit(wanted: FitOptions, options: RunOptions, console: Console) -> None:
     if wanted.plan_only and options.push and not options.dry_run:
         raise UserError("--plan-only builds no model", where="--push", do="remove one of the two")
     repository = HubRepository.requested(options)
-    with StopFlag() as stop:
+    with StopFlag() as stop, hold_cluster(options):
         document = Fit(wanted, options, console, stop).go()
     found = document.get("certificate")
     if found is None:

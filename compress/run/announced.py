@@ -19,7 +19,7 @@ from compress.predict.text_vectors import make_text_vectors
 from compress.recipe import Recipe, load_recipe
 from compress.run.selection import Selection
 from compress.run.sources import Sources
-from compress.stages.shared.stage import PreparedStage, StageContext
+from compress.stages.shared.stage import PreparedStage, Stage, StageContext
 
 _FOLDERS = tuple(f.name for f in dataclasses.fields(StageContext) if f.type in ("Path", "Path | None"))
 """What is a path in a context."""
@@ -55,6 +55,14 @@ def prepare_announced(
 ) -> AnnouncedStage:
     """Prepare the stage that `announce_stage` described. services: what its context calls, beside data. Raises
     UserError as the stage does."""
+    stage, spec, context = build_announced(announced, chain, console, **services)
+    return AnnouncedStage(spec, context, stage.prepare())
+
+
+def build_announced(
+    announced: Mapping[str, Any], chain: ChainOptions | None, console: Console, **services: Any
+) -> tuple[Stage, StageSpec, StageContext]:
+    """The same stage, not prepared, with what it was given."""
     recipe = load_recipe(announced["recipe"])
     spec = registry.stage_spec(announced["spec"]["kind"]).model_validate(announced["spec"])
     given = dict(announced["context"])
@@ -65,4 +73,4 @@ def prepare_announced(
     sources = Sources(Selection.of(recipe, None, chain), console.note, vectors)
     context = StageContext(recipe=recipe, table=lambda: sources.table, corpus=lambda: sources.corpus, **given)
     context = dataclasses.replace(context, **services)
-    return AnnouncedStage(spec, context, registry.stage_class(spec.kind)(spec, context).prepare())
+    return registry.stage_class(spec.kind)(spec, context), spec, context

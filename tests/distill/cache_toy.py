@@ -20,7 +20,7 @@ from compress.stages.distill.cache.fields import Settings, fields_of
 from compress.stages.distill.cache.source import _words
 from compress.stages.distill.cache.store import Identity, TeacherCache, Work
 from compress.stages.distill.cache.teacher import CachedTeacher
-from compress.stages.shared.stage import StageServices
+from compress.stages.shared.stage import SharedParts, StageServices
 
 VOCABULARY, ROWS = 50, 40
 
@@ -87,6 +87,11 @@ class Filler:
     asked: list[list[int]] = field(default_factory=list)
     stop: Callable[[], None] = lambda: None
     claims: Path | None = None
+    share: Callable[[SharedParts], None] = lambda parts: parts.make()
+
+    @property
+    def services(self) -> StageServices:
+        return StageServices(self.progress, self.stop, share=self.share, claims=self.claims)
 
     def live(self) -> Teacher:
         prepared = prepare(self.model, self.precision)
@@ -123,6 +128,5 @@ def filled(
 ) -> tuple[TeacherCache, CachedTeacher, dict[str, float]]:
     cache, teacher = opened(path, model, needs, rows, **how)
     filler = filler or Filler(model, how.get("precision", "fp32"))
-    services = StageServices(filler.progress, filler.stop, claims=filler.claims)
-    figures = cache.fill(Work(filler.live, teacher, "cpu", filler.said.append, services))
+    figures = cache.fill(Work(filler.live, teacher, "cpu", filler.said.append, filler.services))
     return cache, teacher, figures

@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,18 @@ import pytest
 import torch
 from cache_toy import ROWS, Filler, ToyRows, filled, identity, opened, teacher_model
 
-from compress.contracts import Needs
+from compress.contracts import Batch, Needs
+from compress.data.batches.epoch_order import micro_batches
 from compress.errors import ExitCode, Stopped, UserError
-from compress.stages.distill.cache import shards, store
+from compress.stages.distill.cache import filling, handover, shards, store
+from compress.stages.distill.cache.handover import HandOver
+from compress.stages.shared.stage import SharedParts
 from compress.storage import claims
 from compress.storage.lock import file_lock
 
 LOGITS = Needs(logits=True)
 STATES = Needs(hidden_states=frozenset({0}))
+ALL = LOGITS | STATES | Needs(mlm="masked")
 
 
 @pytest.fixture(autouse=True)
@@ -90,31 +95,61 @@ def _stop() -> None:
     raise Stopped("stopped by SIGINT")
 
 
-def test_workers_share_the_shards_and_leave_the_bytes_of_one_process(tmp_path: Path) -> None:
-    rows, model, path = ToyRows(), teacher_model(), tmp_path / "shared"
-    filled(tmp_path / "alone", model, LOGITS | STATES, rows)
-    path.mkdir()
-    (path / store.NOTE).write_bytes((tmp_path / "alone" / store.NOTE).read_bytes())
+class SplitRows(ToyRows):
+    """Batches as those of training rows are divided."""
+
+    def batches(self, rows: np.ndarray, max_tokens: int) -> Sequence[Batch]:
+        return [self.batch(part) for part in micro_batches(rows, self.lengths, max_tokens)]
+
+
+def test_workers_share_the_shards_and_leave_the_bytes_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filling, "FILL_TOKENS", 40)
+    rows, model, path = SplitRows(), teacher_model(), tmp_path / "shared"
+    filled(tmp_path / "alone", model, ALL, rows)
     workers = [Filler(model, claims=tmp_path) for _ in range(3)]
 
     def die() -> None:
         if len(workers[0].asked) == 2:
             raise Stopped("stopped by SIGTERM")
 
+    def work(worker: Filler) -> None:
+        wanted = HandOver.read(tmp_path / "handed")
+        wanted.open(tmp_path / "handed").make(worker.live, "cpu", worker.services)
+
+    def share(parts: SharedParts) -> None:
+        parts.hand_over(tmp_path / "handed")
+        claims.clear(tmp_path)
+        with pytest.raises(Stopped):
+            work(workers[0])
+        work(workers[1])
+        assert not (path / "fidelity").exists(), "whoever started the workers compares"
+        assert len(parts.list_missing()) == 1, "the shard of the worker that died"
+        claims.clear(tmp_path)
+        work(workers[2])
+
     workers[0].stop = die
-    claims.clear(tmp_path)
-    with pytest.raises(Stopped):
-        filled(path, model, LOGITS | STATES, rows, workers[0])
-    assert filled(path, model, LOGITS | STATES, rows, workers[1])[2] == {}
-    assert not (path / "fidelity").exists(), "whoever started the workers compares"
-    missing = opened(path, model, LOGITS | STATES, rows)[0].missing
-    assert len(missing) == 1, "the shard of the worker that died"
-    claims.clear(tmp_path)
-    filled(path, model, LOGITS | STATES, rows, workers[2])
+    filled(path, model, ALL, rows, Filler(model, share=share))
     asked = [row for worker in workers[1:] for batch in worker.asked for row in batch]
     assert len(asked) == len(set(asked)), "no row is asked twice"
-    filled(path, model, LOGITS | STATES, rows)
     assert contents(path) == contents(tmp_path / "alone")
+
+
+def test_only_tokens_of_missing_shards_are_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "AT_ONCE", 2)
+    rows, model, path = ToyRows(), teacher_model(), tmp_path / "c"
+    cache, _, _ = filled(path, model, LOGITS, rows)
+    shutil.rmtree(next(iter(cache.fields.values())).path(2))
+    handed = []
+
+    def share(parts: SharedParts) -> None:
+        parts.hand_over(tmp_path / "handed")
+        handed.extend(sorted(p.name for p in (tmp_path / "handed/tokens").iterdir() if p.is_dir()))
+        parts.make()
+
+    filled(path, model, LOGITS, rows, Filler(model, share=share))
+    assert handed == ["shard-00001"]
 
 
 def test_a_shard_that_two_workers_write_is_that_of_the_first(tmp_path: Path) -> None:

@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli, Server, opinions, sha, write_rows
+from safetensors.torch import load_file, save_file
 from workers_here import WorkersHere
 
 from compress.errors import ExitCode
 from compress.run.jobs import shards
+from compress.run.jobs.stage_work import HANDED
 from compress.storage import atomic, claims, journal
 from compress.tracking import Store
 
@@ -282,7 +284,14 @@ def test_workers_leave_the_bytes_of_one_process(
     whole = read_cache(several / "answers")
     (several / "answers").rename(several / "undisturbed")
     workers = WorkersHere(claim="1")
-    monkeypatch.setattr(shards, "choose_executor", lambda *_, **__: workers)
+
+    def choose(*_: Any, **__: Any) -> WorkersHere:
+        """From here on there is no data: workers need none."""
+        for name in ("more.jsonl", "corpus.txt"):
+            (several / name).unlink(missing_ok=True)
+        return workers
+
+    monkeypatch.setattr(shards, "choose_executor", choose)
     done = compress(*words, "--workers", "2", "--output", "runs/shared")
     assert done.code == 0, done.err
     assert "worker-1 failed: killed" in done.err
@@ -291,20 +300,26 @@ def test_workers_leave_the_bytes_of_one_process(
     assert read_cache(several / "answers") == whole
     model = "student/model.safetensors"
     assert sha(several / "runs/shared" / model) == sha(several / "runs/alone" / model)
-    assert not list((several / "runs/shared").rglob(claims.FOLDER))
+    left = {claims.FOLDER, HANDED} & {path.name for path in (several / "runs/shared").rglob("*")}
+    assert not left, "what the workers shared is removed"
 
 
 def test_an_error_of_a_worker_ends_the_others(several: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data is another one when the workers read it."""
+    """The teacher is another one when the workers load it."""
+    weights = several / TEACHER / "model.safetensors"
 
     def change(*_: Any, **__: Any) -> WorkersHere:
-        write_rows(several / "more.jsonl", [{"text": f"it was film {number}"} for number in range(40)])
+        tensors = {name: tensor + 1 for name, tensor in load_file(weights).items()}
+        save_file(tensors, weights.with_name("other"), {"format": "pt"})
+        weights.with_name("other").replace(weights)
+        weights.with_name("manifest.json").unlink()
         return WorkersHere()
 
     monkeypatch.setattr(shards, "choose_executor", change)
     done = compress(*SHARED, "--workers", "2", "--output", "runs/x")
     assert done.code == ExitCode.INPUT
-    assert "the teacher cache was built for other data" in done.line
+    assert "the teacher cache was built with another teacher" in done.line
+    assert not (several / "runs/x/stages/0-distill" / HANDED).exists()
 
 
 def test_ctrl_c_while_workers_fill_names_the_command_that_goes_on(

@@ -11,7 +11,7 @@ import pytest
 from compress.contracts import Override, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import LoadedRecipe
-from compress.run.jobs import Job, JobSet, memory, on_ray, require_cluster, runner
+from compress.run.jobs import Job, JobSet, hold_cluster, memory, on_ray, require_cluster, runner
 from compress.run.jobs.on_ray import (
     check_answer,
     check_store,
@@ -46,6 +46,37 @@ def test_a_cluster_elsewhere_is_asked_before_the_work(
     monkeypatch.setattr(on_ray.RayCluster, "connect", lambda options, most, jobs: seen.append("connected") or cluster)
     require_cluster(RunOptions(on=on))
     assert seen == (["connected", "left"] if asked else [])
+
+
+class FakeRay:
+    """Counts connections; a machine of two CPUs."""
+
+    def __init__(self) -> None:
+        self.connected, self.ended = 0, 0
+
+    def is_initialized(self) -> bool:
+        return self.connected > self.ended
+
+    def init(self, **_: Any) -> None:
+        self.connected += 1
+
+    def shutdown(self) -> None:
+        self.ended += 1
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": {"CPU": 2}}]
+
+
+def test_a_command_connects_once_and_leaves_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray, options = FakeRay(), RunOptions(on="ray://h:10001")
+    monkeypatch.setattr(on_ray, "import_ray", lambda: ray)
+    with hold_cluster(options), hold_cluster(options):
+        for _ in range(3):
+            on_ray.RayCluster.connect(options, None, 1).leave()
+        assert (ray.connected, ray.ended) == (1, 0)
+    assert (ray.connected, ray.ended) == (1, 1)
+    on_ray.RayCluster.connect(options, None, 1).leave()
+    assert (ray.connected, ray.ended) == (2, 2), "a command that holds nothing leaves when its jobs are done"
 
 
 @pytest.mark.parametrize(

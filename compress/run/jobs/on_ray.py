@@ -7,6 +7,7 @@ where a run goes on from its last checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import signal
@@ -116,8 +117,10 @@ class RayCluster:
             self.leave()
 
     def leave(self) -> None:
-        """End the connection, where this command began it."""
-        if self.leaves:
+        """End the connection, where this command began it; inside `hold_connection`, at its end."""
+        if _held:
+            _held[-1].append(self)
+        elif self.leaves:
             self.ray.shutdown()
 
     def _run(self, todo: deque[AnyJob], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
@@ -173,6 +176,26 @@ class RayCluster:
             )
             return UserError(what, why=why, do=do, code=ExitCode.RESOURCES)
         return explain_end(code, job.folder, job.log, shared.less_memory, by_kernel=by_kernel)
+
+
+_held: list[list[RayCluster]] = []
+"""The clusters that were left inside `hold_connection`; empty outside of it."""
+
+
+@contextlib.contextmanager
+def hold_connection() -> Iterator[None]:
+    """Inside, this command connects to its cluster once, at its first jobs, whatever else it does between them."""
+    if _held:
+        yield
+        return
+    clusters: list[RayCluster] = []
+    _held.append(clusters)
+    try:
+        yield
+    finally:
+        _held.pop()
+        for cluster in clusters:
+            cluster.leave()
 
 
 def starts_here(address: str) -> bool:

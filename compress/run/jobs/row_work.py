@@ -43,6 +43,9 @@ class RowWork(ByWorkers):
         """As of `ShardWork`."""
         return f"answering {missing} of {len(self.plan.shards)} shards"
 
+    def hand_over(self) -> None:
+        """Nothing: workers read the plan and the files."""
+
     def remove_damaged(self, console: Console) -> None:
         """Remove shards whose files are not what their records say, so that they are made again."""
         atomic.make_folder(self.base / SHARDS)

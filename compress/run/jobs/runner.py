@@ -8,7 +8,8 @@ bug) leaves the others alone. Either way `--resume` makes only what is missing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from compress.console import Console
@@ -84,6 +85,18 @@ def require_cluster(options: RunOptions) -> None:
 
         if not starts_here(options.on):
             RayCluster.connect(options, None, 1).leave()
+
+
+@contextmanager
+def hold_cluster(options: RunOptions) -> Iterator[None]:
+    """Inside, jobs that are made one after the other connect to the cluster of --on once."""
+    if options.on is None:
+        yield
+        return
+    from compress.run.jobs.on_ray import hold_connection
+
+    with hold_connection():
+        yield
 
 
 def count_places(options: RunOptions) -> int:

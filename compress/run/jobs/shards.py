@@ -9,8 +9,7 @@ from compress.contracts import RunOptions, StageSpec
 from compress.data.tables.table import format_count
 from compress.run.announced import announce_stage
 from compress.run.folder import FAILURE
-from compress.run.jobs.job import list_recipe_paths
-from compress.run.jobs.runner import choose_executor, do_jobs, join_errors
+from compress.run.jobs.runner import choose_executor, do_jobs, hold_cluster, join_errors
 from compress.run.jobs.stage_work import StageWork
 from compress.run.jobs.work import ShardWork, WorkerJob, concerns_one
 from compress.stages.shared.stage import SharedParts, StageContext
@@ -27,10 +26,19 @@ def make_shards(work: ShardWork, console: Console, stop: StopFlag) -> None:
     A worker that is killed leaves its shard to others, which are started as long as any of them makes progress. Raises
     UserError for an error that all of them would meet, and where none gets on; Stopped after a signal.
     """
-    missing = work.list_missing()
+    with hold_cluster(work.options):
+        _make_shards(work, console, stop)
+    claims.remove(work.base)
+
+
+def _make_shards(work: ShardWork, console: Console, stop: StopFlag) -> None:
+    missing, handed = work.list_missing(), False
     while missing:
         claims.clear(work.base)
         executor = choose_executor(work.options, len(missing), console, timed=False)
+        if executor.elsewhere and not handed:
+            handed = True
+            work.hand_over()
         jobs = _list_workers(work, min(executor.places, len(missing)), len(missing))
         made = do_jobs(jobs, executor, work, console, stop)
         stop.check()
@@ -42,7 +50,6 @@ def make_shards(work: ShardWork, console: Console, stop: StopFlag) -> None:
             raise join_errors(made.failed, len(jobs), work)
         if missing:
             console.note(f"{format_count(len(missing), 'shard')} left over: starting other workers")
-    claims.remove(work.base)
 
 
 def _list_workers(work: ShardWork, workers: int, missing: int) -> Sequence[WorkerJob]:
@@ -61,6 +68,9 @@ def share_parts(
     announced = announce_stage(context.recipe, spec, context)
     folders = (context.model, context.teacher, context.general_teacher, parts.place)
     members = () if context.ensemble is None else context.ensemble.members
-    models = {str(path) for path in (*folders, *(m.folder for m in members)) if path is not None}
-    read = sorted(models | set(list_recipe_paths(context.recipe)))
-    make_shards(StageWork(context.folder, options, announced, parts, tuple(read)), console, stop)
+    read = sorted({str(path) for path in (*folders, *(m.folder for m in members)) if path is not None})
+    work = StageWork(context.folder, options, announced, parts, tuple(read))
+    try:
+        make_shards(work, console, stop)
+    finally:
+        work.clean()

@@ -1,5 +1,5 @@
-"""What a stage computes before its first step, as work for several workers: each prepares the stage, which loads its
-models once, and makes parts until none is left."""
+"""What a stage computes before its first step, as work for several workers: each loads the models that are asked once,
+and makes parts until none is left."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from compress.console import Console
 from compress.contracts import ChainOptions, RunOptions
 from compress.data.tables.table import format_count
-from compress.run.announced import prepare_announced
+from compress.run.announced import build_announced
 from compress.run.jobs.work import ByWorkers, WorkerJob, ending_all
-from compress.stages.shared.stage import SharedParts, StageServices
+from compress.stages.shared.stage import SharedParts, SharingStage, StageServices
 from compress.storage.signals import StopFlag
+from compress.storage.trees import remove_tree
+
+HANDED = "handed-over"
+"""In the stage's work folder, while workers run: what they read."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,15 @@ class StageWork(ByWorkers):
         assert self.parts is not None
         return f"{self.parts.noun}: {format_count(missing, 'shard')} missing"
 
+    def hand_over(self) -> None:
+        """As of `ShardWork`."""
+        assert self.parts is not None
+        self.parts.hand_over(self.base / HANDED)
+
+    def clean(self) -> None:
+        """Remove what was handed over, when no worker is left."""
+        remove_tree(self.base / HANDED, self.base)
+
     def run(self, job: WorkerJob, console: Console) -> None:
         """Make parts until none is left that nobody has taken. Raises what the stage does, and Stopped after a
         signal."""
@@ -47,9 +60,9 @@ class StageWork(ByWorkers):
             return
         with StopFlag() as stop, ending_all(self.base):
             services = StageServices(console.progress, stop.check, claims=self.base)
-            stage = prepare_announced(self.announced, self.options.chain, console, say=console.note, workshop=services)
-            assert stage.prepared.opening is not None
-            stage.prepared.opening()
+            chain = self.options.chain
+            stage, _, _ = build_announced(self.announced, chain, console, say=console.note, workshop=services)
+            cast(SharingStage, stage).make_parts(self.base / HANDED)
 
     def pack(self, job: WorkerJob) -> dict[str, Any]:
         """As of `Work`."""

@@ -110,6 +110,10 @@ class ShardWork(Work, Protocol):
         """What a worker does where so many shards are missing, for people."""
         ...
 
+    def hand_over(self) -> None:
+        """Write what workers in other processes read, before the first of them starts."""
+        ...
+
 
 def concerns_one(error: UserError) -> bool:
     """Whether other jobs need not meet the error of one: its numbers, memory, or a bug."""

@@ -8,15 +8,15 @@ from compress.contracts import BatchSource
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.infer.prepare import prepare as prepare_teacher
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.folder import load_model
 from compress.stages.distill import initialization
 from compress.stages.distill.diagnosis import diagnose_corpus
+from compress.stages.distill.live_teacher import find_general_teacher
 from compress.stages.distill.preparation import Preparation
 from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
 from compress.stages.shared.folder_meta import folder_meta
-from compress.stages.shared.stage import PreparedStage, StageOutput, require_folder
+from compress.stages.shared.stage import PreparedStage, StageOutput
 from compress.training.module import StageModule
 
 
@@ -26,10 +26,7 @@ class GeneralPreparation(Preparation):
     def prepare(self) -> PreparedStage:
         """Student, teacher, blocks of text and objectives. Raises UserError where these do not fit each other."""
         c, spec = self.context, self.spec
-        reads = spec.reads_vocabulary()
-        what = "a pretrained encoder as teacher" + (", with a masked-LM head" if reads else "")
-        folder = require_folder(c.general_teacher, what, "--general-teacher", "distill")
-        teacher = load_model(folder, require={"mlm"} if reads else (), device=c.device)
+        folder, teacher = find_general_teacher(spec, c)
         head = "mlm" if "mlm" in teacher.heads else None
         if head is None:
             c.say("the general teacher has no masked-LM head: validation is skipped and the last weights are kept")

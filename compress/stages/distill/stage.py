@@ -13,6 +13,7 @@ from compress.stages.distill import initialization
 from compress.stages.distill.augmentation import model_folder, no_masked_lm
 from compress.stages.distill.controls import list_controls
 from compress.stages.distill.general import GeneralPreparation
+from compress.stages.distill.live_teacher import fill_as_worker
 from compress.stages.distill.preparation import build_objectives
 from compress.stages.distill.queries import check_ranking
 from compress.stages.distill.spec import Spec
@@ -119,6 +120,10 @@ class Stage:
         objective reads outputs that a model does not have."""
         kind = GeneralPreparation if self.spec.level == "general" else TaskPreparation
         return kind(self.spec, self.context).prepare()
+
+    def make_parts(self, handed: Path) -> None:
+        """Fill the teacher cache, as one of several workers. handed: the folder of what was handed over."""
+        fill_as_worker(self.spec, self.context, handed)
 
     def controls(self, steps: int) -> dict[str, Spec]:
         """Role → the stage that trains this control for `steps` steps: see `list_controls`."""

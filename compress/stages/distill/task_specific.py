@@ -19,19 +19,17 @@ from compress.data.tables.table import Rows
 from compress.data.tasks import task_of
 from compress.data.tasks.embedding import COSINE
 from compress.encoder.infer.prepare import Precision
-from compress.encoder.infer.prepare import prepare as prepare_teacher
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.static import finish_static, keep_silent
 from compress.errors import UserError
-from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.ensemble import EnsembleTeacher, members_in_order
-from compress.modelfolder.folder import LoadedModel, load_model
+from compress.modelfolder.folder import LoadedModel
 from compress.stages.distill import initialization
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
 from compress.stages.distill.augmentation import augment_rows, model_folder
 from compress.stages.distill.cache.source import TeacherSetup
 from compress.stages.distill.column_teacher import COLUMNS, ColumnTeacher, check_columns_suffice, head_of_table
 from compress.stages.distill.diagnosis import diagnose_task
+from compress.stages.distill.live_teacher import fingerprint_teacher, join_teachers, load_task_teacher
 from compress.stages.distill.preparation import Preparation, build_objectives
 from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
 from compress.stages.distill.queries import check_ranking
@@ -94,12 +92,12 @@ class TaskPreparation(Preparation):
         if self.is_alien:
             self._check_other_tokens()
         self.reader = self.begun.donor if self.is_alien or self.teacher is None else self.teacher
-        self.load_live = functools.cache(self._join_teachers)
+        self.load_live = functools.cache(self._load_live)
 
     def _load_teacher(self) -> LoadedModel | None:
         if self.folder is None:
             return None
-        teacher = load_model(self.folder, require={"task"}, keep={"task"}, device=self.context.device)
+        teacher = load_task_teacher(self.folder, self.context)
         check_same_labels(teacher, self.table)
         return teacher
 
@@ -216,23 +214,11 @@ class TaskPreparation(Preparation):
         """What must be the same of it for a checkpoint to be continued."""
         if self.folder is None or self.by_columns:
             return COLUMNS
-        ensemble = self.context.ensemble
-        return modelfolder.fingerprint(self.folder) if ensemble is None else ensemble.fingerprint
+        return fingerprint_teacher(self.folder, self.context)
 
-    def _join_teachers(self, precision: Precision) -> Teacher:
-        """The teacher ready to be asked; where several teach, all of them as one, `teacher` being their lead."""
+    def _load_live(self, precision: Precision) -> Teacher:
         assert self.teacher is not None
-        ensemble = self.context.ensemble
-        lead = prepare_teacher(self.teacher.model, precision)
-        if ensemble is None:
-            return lead
-        self.context.say(ensemble.sentence())
-        others = [
-            (prepare_teacher(load_model(m.folder, keep={"task"}, device=self.context.device).model, precision), places)
-            for m, places in zip(ensemble.members, members_in_order(ensemble), strict=True)
-            if m is not ensemble.leader
-        ]
-        return EnsembleTeacher(ensemble, self.teacher.heads["task"], lead, others)
+        return join_teachers(self.teacher, precision, self.context)
 
     def _read_with_both(self, objectives: Mapping[str, tuple[float, nn.Module]]) -> TwoTokenizers | None:
         """What reads the rows with the tokenizers of student and teacher, where they differ and a teacher is asked."""

@@ -83,16 +83,17 @@ class StageOutput:
 
 @dataclass(frozen=True)
 class SharedParts:
-    """Work before the first step that several processes can share, part by part; each prepares the stage itself.
+    """Work before the first step that several processes can share, part by part (`SharingStage`).
 
     noun: a part, for people.  place: where they are made, for all.  list_missing: names of the parts that are not there
-    yet.  make: makes them all in this process.
+    yet.  make: makes them all in this process.  hand_over: writes what other processes need to make them into a folder.
     """
 
     noun: str
     place: Path
     list_missing: Callable[[], Sequence[str]]
     make: Callable[[], None]
+    hand_over: Callable[[Path], None]
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,16 @@ class Stage(Protocol):
 
         Raises UserError for models, labels, lengths and vocabularies that do not fit; Stopped where a signal asked.
         """
+        ...
+
+
+class SharingStage(Stage, Protocol):
+    """A stage with work before its first step that several processes can share: its spec `shares_work`."""
+
+    def make_parts(self, handed: Path) -> None:
+        """Make those parts of it that no other worker takes (`StageServices.claims`); the stage is not prepared.
+
+        handed: the folder that `SharedParts.hand_over` filled. Raises as `prepare`."""
         ...
 
 

@@ -83,7 +83,7 @@ def set_up_teacher(
     wanted = reduce(or_, needs, Needs())
     fields = fields_of(wanted, model.config, model.head_configs, Settings(cache.bits, cache.top_k, store.precision))
     services = context.workshop
-    held = store.hold(fields, verify=services.claims is None)
+    held = store.hold(fields)
     if job.passes < 1 and store.missing:
         context.say(
             f"training reads only {job.passes:.2f} of the rows, but the teacher cache is filled with all of"

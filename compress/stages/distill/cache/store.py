@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from compress.contracts import Progress, Teacher
+from compress.contracts import Teacher
 from compress.data.batches.fixed_rows import FixedRows
-from compress.data.batches.ragged import bounds_of, gather
 from compress.encoder.infer.prepare import Precision
 from compress.errors import ExitCode, UserError
 from compress.stages.distill.cache import fidelity
 from compress.stages.distill.cache.fidelity import Fidelity
-from compress.stages.distill.cache.fields import Field, counts, live_needs
+from compress.stages.distill.cache.fields import Field
+from compress.stages.distill.cache.filling import FILL_TOKENS, Filling, open_fields
+from compress.stages.distill.cache.handover import HandOver
+from compress.stages.distill.cache.identity import Identity
 from compress.stages.distill.cache.shards import Division, Shards
 from compress.stages.shared.stage import SharedParts, StageServices
-from compress.storage import atomic, claims, safe, temporary
+from compress.storage import atomic, safe, temporary
 from compress.storage.disk import human_bytes
 from compress.storage.lock import file_lock
 
@@ -34,42 +33,6 @@ SHARD_TOKENS = (1 << 12, 1 << 15)
 """Least and most tokens of a shard: it is in memory while it is filled, and lost by a stop."""
 SHARDS = 32
 """As many as a cache has between those bounds."""
-FILL_TOKENS = 8192
-"""Real tokens of one batch that the teacher answers while a cache is filled."""
-
-_MADE_WITH = {
-    "teacher": "with another teacher",
-    "tokenizer": "with another tokenizer",
-    "max_length": "for texts of another maximal length",
-    "data": "for other data",
-    "precision": "in another precision",
-}
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Whose answers, to what. teacher, tokenizer, data: sha256.  max_length: pieces of a text.  precision: of the
-    teacher's arithmetic."""
-
-    teacher: str
-    tokenizer: str
-    max_length: int
-    data: str
-    precision: Precision
-
-    def check(self, found: Mapping[str, Any], where: Path) -> None:
-        """Raise UserError naming the first thing in which the cache at `where` differs, and both its values."""
-        for name, told in _MADE_WITH.items():
-            ours, theirs = getattr(self, name), found.get(name)
-            if ours == theirs or (name == "precision" and theirs == "fp32"):  # exact answers serve coarser arithmetic
-                continue
-            shown = [str(value)[:16] for value in (theirs, ours)]
-            raise UserError(
-                f"the teacher cache was built {told}",
-                where=str(where),
-                why=f"its {name.replace('_', ' ')} is {shown[0]}, this run's is {shown[1]}",
-                do="use another folder, or remove the cache to have it rebuilt",
-            )
 
 
 @dataclass(frozen=True)
@@ -100,34 +63,30 @@ class TeacherCache:
         self.division = _divided(rows)
         self.fields: dict[Field, Shards] = {}
 
-    def hold(self, fields: Sequence[Field], *, verify: bool = True) -> Mapping[Field, Shards]:
-        """The fields that are to be there, each with its shards, of which some may be missing. verify: read every byte
-        of the others; raises UserError (data) for one that is damaged or cut."""
-        for field in fields:
-            self.fields[field] = Shards(self.path / "fields" / field.name, field.columns, self.division)
-        for shards in self.fields.values() if verify else ():
+    def hold(self, fields: Sequence[Field]) -> Mapping[Field, Shards]:
+        """The fields that are to be there, each with its shards, of which some may be missing. Reads every byte of the
+        others; raises UserError (data) for one that is damaged or cut."""
+        self.fields.update(open_fields(self.path, fields, self.division))
+        for shards in self.fields.values():
             shards.verify()
         return self.fields
 
     @property
     def missing(self) -> dict[int, list[Field]]:
         """Shard → the fields that it lacks."""
-        found: dict[int, list[Field]] = {}
-        for field, shards in self.fields.items():
-            for shard in shards.list_missing():
-                found.setdefault(shard, []).append(field)
-        return dict(sorted(found.items()))
+        return self._filling.missing
+
+    @property
+    def _filling(self) -> Filling:
+        return Filling(self.fields, self.division, self.rows)
 
     def fill(self, work: Work) -> dict[str, float]:
         """Ask the live teacher for what is missing, compare, and tell; returns figures for the log.
 
-        Several processes may call it at once: one fills, the others wait for it and read. A worker of the one that
-        fills makes the shards that no other worker has taken, and no more.
+        Several processes may call it at once: one fills, by workers where that was requested (`handover`), the others
+        wait for it and read.
         """
         begin = time.monotonic()
-        if (claimed := work.services.claims) is not None:
-            self._make(work, claimed)
-            return {}
         if self.missing or not all(self._report(field).exists() for field in self.fields):
             with self._alone(work):
                 self._fill(work)
@@ -156,61 +115,21 @@ class TeacherCache:
                     f"teacher cache {self.path}: {len(missing)} of {len(self.division)} shards are missing and will "
                     f"be computed"
                 )
-            missing_names = lambda: [str(shard) for shard in self.missing]  # noqa: E731
-            work.services.share(SharedParts("teacher cache", self.path, missing_names, lambda: self._make(work)))
+            work.services.share(self._describe_parts(work))
         for shards in self.fields.values():
             shards.write_index()
         for field, report in fidelity.compare(new, self.rows, work.live(), work.kept, work.device, FILL_TOKENS).items():
             atomic.write_json(self._report(field), dataclasses.asdict(report))
 
-    def _make(self, work: Work, claimed: Path | None = None) -> None:
-        """Make what is missing; claimed: of that, the shards that nobody else has taken by their numbers there."""
-        missing = {str(shard): shard for shard in self.missing}
-        total = sum(len(self.division.rows_of(shard)) for shard in missing.values()) if claimed is None else None
-        live, done = work.live(), 0
-        with work.services.progress("teacher cache", total, "rows") as progress:
-            progress.update(done)
-            for name in missing if claimed is None else claims.share_out(claimed, missing):
-                shard = missing[name]
-                fields = [field for field, shards in self.fields.items() if not shards.path(shard).exists()]
-                if fields:  # else a worker of a command that was killed has written them meanwhile
-                    done = self._fill_shard(shard, self.division.rows_of(shard), fields, live, work, progress, done)
-
-    def _fill_shard(
-        self,
-        shard: int,
-        rows: np.ndarray,
-        fields: Sequence[Field],
-        live: Teacher,
-        work: Work,
-        progress: Progress,
-        done: int,
-    ) -> int:
-        """All or nothing of one shard: answers come shortest row first, and are put into the rows' order.
-
-        done: rows of earlier shards; returns that with these rows."""
-        needs = live_needs(fields)
-        answers: dict[Field, list[dict[str, np.ndarray]]] = {field: [] for field in fields}
-        entries: dict[str, list[np.ndarray]] = {field.per: [] for field in fields}
-        asked = []
-        for batch in self.rows.batches(rows, FILL_TOKENS):
-            work.services.stop()
-            with torch.no_grad():
-                output = live(batch.to(work.device), needs)
-            done += batch.rows
-            progress.update(done)
-            asked.append(batch.row_ids.numpy())
-            for per, found in entries.items():
-                found.append(counts(per, batch))  # type: ignore[arg-type]
-            for field, parts in answers.items():
-                parts.append(field.encode(output))
-        order = np.argsort(np.concatenate(asked), kind="stable")
-        for field, parts in answers.items():
-            numbers = np.concatenate(entries[field.per])
-            items, _ = gather(bounds_of(numbers.tolist()), order)
-            arrays = {name: np.concatenate([part[name] for part in parts])[items] for name in field.columns}
-            self.fields[field].write(shard, arrays, numbers[order])
-        return done
+    def _describe_parts(self, work: Work) -> SharedParts:
+        told = HandOver(self.path, self.identity, self.division, tuple(self.fields))
+        return SharedParts(
+            noun="teacher cache",
+            place=self.path,
+            list_missing=lambda: [str(shard) for shard in self.missing],
+            make=lambda: self._filling.make(work.live, work.device, work.services),
+            hand_over=lambda folder: told.write(folder, self.rows, [*self.missing], work.services),
+        )
 
     @contextlib.contextmanager
     def _alone(self, work: Work):
