@@ -9,12 +9,16 @@ of a file of JSON lines with a column text. Two comparisons, timed in turns:
   4,096 tokens, and as `Predictor.batches` divides them. --runtimes: which are compared.
 - rows: read, tokenize, answer, write, by `transformers.pipeline` in its best batch size (of --sizes, found first on an
   eighth of the rows), and by `compress predict --file` of each folder. Models are loaded before.
+
+--only workers: whole commands by the last folder's model, in turns: `predict --file --json`, and `--output` with
+`--workers 2`. The cost of a row is the difference between --rows and a quarter of them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +28,7 @@ import numpy as np
 import side_by_side as s
 import torch
 import transformers
+from commands import describe_prices, price_rows
 
 from compress.commands.predict import write_answers
 from compress.contracts import Batch, RunOptions
@@ -42,9 +47,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--runtimes", nargs="+", default=["onnxruntime"])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 32, 128])
-    parser.add_argument("--only", choices=["batches", "rows"])
+    parser.add_argument("--only", choices=["batches", "rows", "workers"])
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.only == "workers":
+        return print(compare_workers(args))
     lines = args.data.read_text(encoding="utf-8").splitlines()
     texts = [
         json.loads(lines[i])["text"] for i in np.linspace(0, len(lines) - 1, min(args.rows, len(lines))).astype(int)
@@ -71,6 +78,28 @@ def compare_batches(args, name: str, predictor: Predictor, texts: list[str]) -> 
     padding = ", ".join(f"{way} {sum(b.rows * b.max_length for b in held)}" for way, held in kept.items())
     notes = f"{len(examples)} rows, {len(examples.ids)} tokens; with padding: {padding}"
     return {"case": f"batches, {name}", "figures": s.in_turns(ways, args.rounds, args.clock), "notes": notes}
+
+
+def compare_workers(args) -> str:
+    """What a row costs by one process and by two workers; both have work with the fewer rows too."""
+    numbers = itertools.count()
+    with tempfile.TemporaryDirectory() as scratch, args.data.open(encoding="utf-8") as stream:
+        texts = [json.loads(line)["text"] for line in itertools.islice(stream, args.rows)]
+        few, many = len(texts) // 4, len(texts)
+        for rows in (few, many):
+            text = "".join(f"{text}\n" for text in texts[:rows])
+            (Path(scratch) / f"{rows}.txt").write_text(text, encoding="utf-8")
+
+        def plain(rows: int) -> list[str]:
+            file = Path(scratch) / f"{rows}.txt"
+            return ["predict", str(args.folders[-1]), "--file", str(file), "--threads", str(args.threads), "--quiet"]
+
+        def divided(rows: int) -> list[str]:
+            output = Path(scratch) / str(next(numbers))
+            return [*plain(rows), "--output", str(output), "--shard-rows", str(few // 2), "--workers", "2"]
+
+        ways = {"one process": lambda rows: [*plain(rows), "--json"], "two workers": divided}
+        return describe_prices(price_rows(ways, few, many, args.rounds))
 
 
 def chunked(examples: Examples, rows: int) -> list[Batch]:

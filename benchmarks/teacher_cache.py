@@ -10,6 +10,9 @@ once, as a whole. Of e epochs the ratio is
 
     e x live epoch / (filling + e x cached epoch)
 
+--workers: instead, commands of `compress distill --teacher-cache` that fill a cache of --rows texts and of a quarter of
+them, and are then stopped, in one process and by two workers, in turns: the difference is the cost of a row.
+
 All times are CPU seconds of this process, so that others on the machine disturb little.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import statistics
 import tempfile
@@ -25,8 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from commands import describe_prices, price_rows
 
-from compress.contracts import Needs, TrainingPlan
+from compress.contracts import Needs, TrainingPlan, unwatched
 from compress.data.batches.examples import encode_texts
 from compress.data.batches.fixed_rows import get_fixed_rows
 from compress.data.batches.task_batches import TaskBatches
@@ -36,11 +41,13 @@ from compress.encoder.config.layer_maps import ModelPair, resolve
 from compress.encoder.infer.prepare import DTYPES, prepare
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import take_layers
-from compress.modelfolder.folder import load_model
+from compress.modelfolder.folder import FolderMeta, load_model, save_model
 from compress.objectives import hidden_mse, soft_targets
 from compress.stages.distill.cache.fields import Settings, fields_of
 from compress.stages.distill.cache.store import Identity, TeacherCache, Work
 from compress.stages.distill.cache.teacher import CachedTeacher
+from compress.stages.shared.stage import StageServices
+from compress.storage import atomic
 from compress.training import memory, precision
 from compress.training.module import StageModule
 from compress.training.optimizer import Optimizer
@@ -61,8 +68,12 @@ def main() -> None:
     p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     p.add_argument("--bits", type=int, choices=[8, 16, 32], default=16)
     p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--workers", action="store_true")
+    p.add_argument("--rounds", type=int, default=2, help="of --workers")
     p.add_argument("--json", action="store_true")
     args = p.parse_args()
+    if args.workers:
+        return print(compare_workers(args))
     torch.set_num_threads(args.threads)
     memory.keep_pages()
     rows = batches(args)
@@ -76,6 +87,42 @@ def main() -> None:
                 print(line(found[-1]), flush=True)
     if args.json:
         print(json.dumps(found, indent=2))
+
+
+def compare_workers(args: Any) -> str:
+    """What a row of a cache costs by one process and by two workers."""
+    numbers, model = itertools.count(), load_model(args.model, new_heads=HEAD)
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        meta = FolderMeta(task="classification", label_names=("negative", "positive"), max_length=64)
+        save_model(place / "teacher", model.model, tokenizer_files=model.tokenizer_files, meta=meta)
+        with open(Path(args.data) / "train.jsonl", encoding="utf-8") as file:
+            lines = list(itertools.islice(file, args.rows + 64))
+        for split in ("train", "validation", "test"):
+            atomic.write_text(place / f"data/{split}.jsonl", "".join(lines[:64]))
+        few, many = args.rows // 4, args.rows
+        for rows in (few, many):
+            texts = [json.dumps({"text": json.loads(line)["text"]}) for line in lines[64 : 64 + rows]]
+            atomic.write_text(place / f"{rows}.jsonl", "\n".join(texts))
+
+        def fill(rows: int) -> list[str]:
+            number = next(numbers)
+            words = ["distill", "--recipe", "distilbert-task", "--teacher", "./teacher", "--data", "data"]
+            words += [
+                "--unlabelled",
+                f"{rows}.jsonl",
+                "--teacher-cache",
+                f"cache-{number}",
+                "--output",
+                f"run-{number}",
+            ]
+            words += ["--set", "stages.0.training.steps=1000", "--set", "stages.0.checks=off"]
+            return [*words, "--threads", str(args.threads), "--quiet"]
+
+        ways = {"one process": fill, "two workers": lambda rows: [*fill(rows), "--workers", "2"]}
+        with contextlib.chdir(place):
+            prices = price_rows(ways, few, many, args.rounds, until="cache-*/task/fidelity/*.json")
+        return describe_prices(prices)
 
 
 def line(row: dict[str, Any]) -> str:
@@ -124,7 +171,7 @@ def case(args: Any, source: TaskBatches, shape: str, loss: str) -> dict[str, Any
         held = cache.hold(fields_of(needs, teacher.config, teacher.head_configs, settings))
         kept = CachedTeacher(teacher.config, held, None, DTYPES[args.precision])
         begin = time.process_time()
-        figures = cache.fill(Work(lambda: live, kept, "cpu", lambda _: None, _silent, lambda: None))
+        figures = cache.fill(Work(lambda: live, kept, "cpu", lambda _: None, StageServices(unwatched, lambda: None)))
         fill = time.process_time() - begin
         seconds: dict[str, list[float]] = {"live": [], "cached": []}
         stages = {
@@ -168,14 +215,6 @@ def _step(stage: StageModule, parts: Any, optimizer: Optimizer, how: Any) -> Non
         loss.backward()
         total = total + loss.detach()
     optimizer.step(total, PLAN.learning_rate)
-
-
-class _Silent:
-    def update(self, done: int, **figures: float | str) -> None: ...
-
-
-def _silent(label: str, total: int | None) -> contextlib.AbstractContextManager[_Silent]:
-    return contextlib.nullcontext(_Silent())
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 FOREIGN_FLAGS = {"--env-manager", "--help", "--help-all", "--version", "--torch-backend", "--nproc-per-node"}
 FOREIGN_FLAGS |= {"--backend-store-uri", "--artifacts-destination", "--max-restarts", "--nnodes"}
 FOREIGN_FLAGS |= {"--rdzv-backend", "--rdzv-id", "--rdzv-endpoint", "--rdzv-conf", "--local-addr"}
-FOREIGN_FLAGS |= {"--nodes", "--ntasks-per-node", "--gpus-per-node", "--requeue"}
+FOREIGN_FLAGS |= {"--nodes", "--ntasks-per-node", "--gpus-per-node", "--requeue", "--open-mode"}
 """pip's, torchrun's, mlflow's and Slurm's own among them."""
 SERVER_FLAGS = {"--upgrade", "--default-artifact-root", "--uvicorn-opts", "--header", "--app-dir"}
 """pip's, and those with which we start mlflow's server."""

@@ -67,6 +67,8 @@ def _lead(
     loaded = load()
     if prints_recipe(loaded, options, console):
         return
+    from compress.run.jobs import hold_cluster
+
     if curve is not None:
         from compress.errors import UserError
         from compress.experiments.curve import LABELLED, UNLABELLED, Grid, parse_sizes, run_curve
@@ -79,8 +81,10 @@ def _lead(
         require_no_push(options, "--curve makes several models")
         labelled = parse_sizes(curve[0] or LABELLED, "--curve-labelled", least=1)
         unlabelled = parse_sizes(curve[1] or UNLABELLED, "--curve-unlabelled", least=0)
-        run_curve(loaded, options, console, Grid(labelled, unlabelled), verb=verb, inputs=given)
+        with hold_cluster(options):
+            run_curve(loaded, options, console, Grid(labelled, unlabelled), verb=verb, inputs=given)
         return
     from compress.experiments.launch import launch
 
-    launch(loaded, options, console, seeds=seeds, verb=verb, inputs=given)
+    with hold_cluster(options):
+        launch(loaded, options, console, seeds=seeds, verb=verb, inputs=given)

@@ -34,7 +34,7 @@ from compress.recipe import LoadedRecipe
 from compress.report.rows import description
 from compress.run import Run
 from compress.run.folder import RUNS, resumable
-from compress.run.jobs import Job, JobSet, require_executor, run_jobs
+from compress.run.jobs import Job, JobSet, hold_cluster, require_cluster, run_jobs
 from compress.stages.prune_layers.spec import TARGETS
 from compress.stages.prune_layers.stage import PACKAGE, build
 from compress.stages.prune_layers.subject import Subject, figure
@@ -261,11 +261,11 @@ def compare_criteria(
     recover: whether the cuts are recovered and measured.  verb: of the recipe's stages, those that run then.
     Raises UserError when the folder holds something else.
     """
-    require_executor(options)
     if depths:  # the recipe's own number is nobody's here, and must not be held against what is protected
         loaded = loaded.and_then(Override(f"stages.{place}.keep", max(depths), "--keep"))
     seeds_run = range(loaded.recipe.seed, loaded.recipe.seed + seeds)
-    with StopFlag() as stop:
+    with StopFlag() as stop, hold_cluster(options):
+        require_cluster(options)
         one = CriterionComparison(loaded, place, depths, seeds_run, criteria, draws, verb, options, console, stop)
         with resumable(one.base):
             entries, lines = _held(one, recover)

@@ -12,7 +12,7 @@ from compress.experiments.seeds import run_seeds
 from compress.experiments.sweep import run_sweep
 from compress.recipe import LoadedRecipe
 from compress.run import RunReport, run_recipe
-from compress.run.jobs import require_executor, share_parts
+from compress.run.jobs import require_cluster, share_parts
 
 
 def launch(
@@ -38,8 +38,9 @@ def launch(
                 more = "" if cached is None else f", set a teacher cache (stages.{cached}.cache)"
                 do = f"add --seeds N or --sweep KEY=V1,V2{more}, or remove it"
                 require_no_workers(options, "this command makes one run", do)
-            require_executor(options)
             share = share_parts
+            if not options.dry_run:
+                require_cluster(options)
         return run_recipe(loaded.recipe, options, console, verb=verb, inputs=inputs, share=share)
     return None
 

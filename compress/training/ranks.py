@@ -27,8 +27,14 @@ class Ranks:
 
     @property
     def launcher(self) -> list[str]:
-        """The words before a command's own that start it again as it was started."""
-        return ["compress"] if self.world == 1 else ["torchrun", "--nproc-per-node", str(self.beside), "-m", "compress"]
+        """The words before a command's own that start it again as it was started, on each of its machines."""
+        if self.world == 1:
+            return ["compress"]
+        several = []
+        if self.world > self.beside:
+            machines = str(self.world // self.beside)
+            several = ["--nnodes", machines, "--rdzv-backend", "c10d", "--rdzv-endpoint", "HOST:PORT"]
+        return ["torchrun", *several, "--nproc-per-node", str(self.beside), "-m", "compress"]
 
 
 def ranks() -> Ranks:

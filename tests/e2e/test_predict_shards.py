@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from e2e_toy import Cli, Server, opinions, write_rows
+from lost_node import run_losing_a_node
 
 from compress.predict.rows import windows
 from compress.predict.rows.answers import PredictionAnswerer
@@ -283,33 +284,10 @@ def test_ray_writes_the_same_where_workers_are_killed(folder: Path, whole: str) 
     assert "CPUs for each worker" in done.stderr
 
 
-NODES = """
-import os, subprocess, sys, time
-from pathlib import Path
-from ray.cluster_utils import Cluster
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-command = subprocess.Popen([sys.executable, "-m", "compress", *sys.argv[1:], "--on", "ray"],
-                           env={**os.environ, "RAY_ADDRESS": cluster.address})
-shards = Path("out/shards")
-while command.poll() is None and not list(shards.glob("[0-9]*")):
-    time.sleep(0.05)
-assert command.poll() is None, "it ended before the node was lost"
-cluster.remove_node(nodes[0], allow_graceful=False)
-code = command.wait()
-cluster.shutdown()
-sys.exit(code)
-"""
-
-
 @pytest.mark.slow
 @needs_ray
 def test_a_node_of_a_cluster_is_lost(folder: Path, whole: str) -> None:
     """Two nodes of one machine; each worker waits a while after its first shard."""
-    slow = "folder.after_rename:1:sleep=5"
-    done = subprocess.run(
-        [sys.executable, "-c", NODES, *DIVIDED], capture_output=True, text=True,
-        env={**os.environ, "COMPRESS_FAULT": slow, "RAY_USAGE_STATS_ENABLED": "0"},
-    )  # fmt: skip
+    done = run_losing_a_node("out/shards/[0-9]*", *DIVIDED, COMPRESS_FAULT="folder.after_rename:1:sleep=5")
     assert done.returncode == 0, done.stderr
     assert (folder / "all.jsonl").read_text() == whole

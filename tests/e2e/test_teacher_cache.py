@@ -261,11 +261,20 @@ def wait_for_shards(folder: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
-def kill_worker(log: Path) -> None:
+def list_workers(log: Path) -> list[int]:
+    """The processes that write a log."""
+    found = []
     for one in Path("/proc").glob("[0-9]*/fd/1"):
         with contextlib.suppress(OSError):
             if os.readlink(one) == str(log):
-                os.kill(int(one.parts[2]), signal.SIGKILL)
+                found.append(int(one.parts[2]))
+    return found
+
+
+def kill_worker(log: Path) -> None:
+    for process in list_workers(log):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("top_k", [None, 5])
@@ -354,10 +363,12 @@ def test_workers_write_what_one_process_writes_though_command_and_worker_are_kil
     wait_for_shards(several, process)
     process.kill()
     process.communicate()
-    inodes = {path: path.stat().st_ino for path in (several / "answers").rglob("shard-0*")}
-    process = start(*words, "--resume")
     log = several / "runs/shared" / LOG
-    before = log.read_bytes()  # what a worker of the killed command may add to it is only that it stops
+    while list_workers(log):  # they end by themselves
+        time.sleep(0.02)
+    inodes = {path: path.stat().st_ino for path in (several / "answers").rglob("shard-0*")}
+    before = log.read_bytes()
+    process = start(*words, "--resume")
     while process.poll() is None and b"teacher cache 0" not in log.read_bytes()[len(before) :]:
         time.sleep(0.02)
     kill_worker(log)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from e2e_toy import DISTILL, Cli, sha
+from lost_node import run_losing_a_node
 from torchrun_places import places
 
 from compress.tracking import Store
@@ -136,6 +137,18 @@ def test_ray_makes_the_same_models(taught: Path, compress: Cli, monkeypatch: pyt
     assert done.returncode == 0, done.stderr
     assert weights(taught / "runs/ray") == weights(taught / "runs/alone")
     assert "Ray: 1 node, 1 CPUs for each run" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+def test_a_run_whose_node_is_lost_goes_on_elsewhere(taught: Path, compress: Cli) -> None:
+    words = (*DISTILL, "--seeds", "2", "--threads", "1", "--set", "stages.0.training.steps=60")
+    words += ("--set", "stages.0.training.checkpoint_every=5")
+    alone = compress(*words, "--output", "runs/alone")
+    assert alone.code == 0, alone.err
+    done = run_losing_a_node("runs/ray/seed-*/stages/*/checkpoints/*", *words, "--output", "runs/ray")
+    assert done.returncode == 0, done.stderr
+    assert weights(taught / "runs/ray") == weights(taught / "runs/alone")
 
 
 @pytest.mark.parametrize(

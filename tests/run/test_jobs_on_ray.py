@@ -12,14 +12,8 @@ from compress.contracts import Override, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import LoadedRecipe
 from compress.run.jobs import Job, JobSet, hold_cluster, memory, on_ray, require_cluster, runner
-from compress.run.jobs.on_ray import (
-    check_answer,
-    check_store,
-    describe_here,
-    import_ray,
-    make_probe,
-    share_cluster,
-)
+from compress.run.jobs.nodes import PACKAGES, check_answer, check_store, describe_here, make_probe
+from compress.run.jobs.on_ray import import_ray, share_cluster
 
 HERE: dict[str, str | None] = {"Python": "3.11", "compress-bert": "0.1.0", "torch": "2.13.0"}
 
@@ -69,7 +63,7 @@ class FakeRay:
 
 def test_a_command_connects_once_and_leaves_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     ray, options = FakeRay(), RunOptions(on="ray://h:10001")
-    monkeypatch.setattr(on_ray, "import_ray", lambda: ray)
+    monkeypatch.setattr(on_ray, "import_ray", lambda _: ray)
     with hold_cluster(options), hold_cluster(options):
         for _ in range(3):
             on_ray.RayCluster.connect(options, None, 1).leave()
@@ -103,9 +97,9 @@ def test_a_machine_sees_the_folders_or_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".probe-1").touch()
     probe = make_probe()
-    assert probe(str(tmp_path), ".probe-1", [], on_ray.PACKAGES) == {"versions": describe_here(), "missing": []}
+    assert probe(str(tmp_path), ".probe-1", [], PACKAGES) == {"versions": describe_here(), "missing": []}
     for marker, read, missing in ((".probe-1", ["out/model"], "out/model"), ("out/.probe-2", [], "out")):
-        answer = probe(str(tmp_path), marker, read, on_ray.PACKAGES)
+        answer = probe(str(tmp_path), marker, read, PACKAGES)
         with pytest.raises(UserError, match=f"node far does not see {missing};"):
             check_answer("far", answer, describe_here())
     assert probe(str(tmp_path / "none"), "marker", [], ())["missing"] == [str(tmp_path / "none")]
@@ -149,5 +143,8 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(on_ray.util, "find_spec", lambda name: None)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     with pytest.raises(UserError, match=r"Ray is not installed; pip install 'compress-bert\[ray\]'") as found:
-        import_ray()
+        import_ray("ray")
+    monkeypatch.setattr(on_ray.util, "find_spec", lambda name: name != "grpc" or None)
+    with pytest.raises(UserError, match=r"Ray's client \(grpcio\) is not installed; pip install"):
+        import_ray("ray://host:10001")
     assert found.value.code == ExitCode.ENVIRONMENT

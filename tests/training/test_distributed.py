@@ -164,7 +164,10 @@ def test_only_torchrun_makes_a_process_one_of_several(monkeypatch: pytest.Monkey
     assert ranks() == Ranks()
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert ranks() == Ranks(1, 4, 1, 2)
-    assert ranks().launcher == ["torchrun", "--nproc-per-node", "2", "-m", "compress"]
+    assert " ".join(ranks().launcher) == (
+        "torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:PORT --nproc-per-node 2 -m compress"
+    )
+    assert Ranks(1, 2, 1, 2).launcher == ["torchrun", "--nproc-per-node", "2", "-m", "compress"]
     assert Ranks().launcher == ["compress"]
 
 

@@ -14,7 +14,6 @@ from compress.run.jobs.runner import (
     do_jobs,
     hold_cluster,
     require_cluster,
-    require_executor,
     run_jobs,
 )
 from compress.run.jobs.shards import make_shards, share_parts
@@ -31,7 +30,6 @@ __all__ = [
     "hold_cluster",
     "make_shards",
     "require_cluster",
-    "require_executor",
     "run_jobs",
     "share_parts",
 ]

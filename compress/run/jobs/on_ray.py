@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import signal
-import socket
 import time
+import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +25,19 @@ from compress.cpus import read_cpus
 from compress.errors import ExitCode, Stopped, UserError
 from compress.run.jobs.child import explain_end, interrupt, start
 from compress.run.jobs.memory import KillWatch, estimate_bytes
+from compress.run.jobs.nodes import check_nodes, check_store
 from compress.run.jobs.processes import Ended, close, describe, last_line
 from compress.run.jobs.work import AnyJob, Work
-from compress.storage import atomic, lock
-from compress.storage.disk import remove_file
+from compress.storage import lock
 from compress.storage.signals import StopFlag
 from compress.tracking import resolve_store
 from compress.tracking.names import hide_address, redact, redact_address
 
 ADDRESS = "RAY_ADDRESS"
-PACKAGES = ("compress-bert", "torch")
 VARIABLES = ("COMPRESS_", "HF_", "MLFLOW_")
 """Begin the names of the variables of this process that runs elsewhere get too."""
 RETRIES = 3
 """How often a task is started again whose machine was lost."""
-MARKER = ".probe-"
-"""Begins the name of the file by which a node shows that it sees the output folder."""
 STALE_SECONDS = 180.0
 """How long a task waits for a run folder whose holder may be lost: longer than a heartbeat counts (`storage.lock`)."""
 _POLL_SECONDS = 0.2
@@ -67,7 +63,7 @@ class RayCluster:
     def connect(cls, options: RunOptions, most: int | None, jobs: int) -> RayCluster:
         """The cluster that `--on` names. Raises UserError without Ray, or where nothing answers."""
         assert options.on is not None
-        ray, address = import_ray(), options.on
+        ray, address = import_ray(options.on), options.on
         hide_address(address)
         local = starts_here(address)
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
@@ -78,12 +74,14 @@ class RayCluster:
         leaves = not ray.is_initialized()
         try:
             if leaves:
-                ray.init(**how)
+                with warnings.catch_warnings(action="ignore"):  # the error says the same
+                    ray.init(**how)
         except (ConnectionError, RuntimeError, TimeoutError, OSError, ValueError) as error:
             shown = redact_address(os.environ.get(ADDRESS, "") if address == "ray" else address) or "ray"
             raise UserError(
                 "no Ray cluster answers", where=f"--on {shown}", why=redact(str(error).splitlines()[0])[:200],
-                do="start one with `ray start --head`, or use --on ray without RAY_ADDRESS, or --workers N",
+                do="start one with `ray start --head`, or use --on ray without RAY_ADDRESS, or --workers N; for a "
+                "cluster with a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN",
                 code=ExitCode.ENVIRONMENT,
             ) from None  # fmt: skip
         nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -203,14 +201,17 @@ def starts_here(address: str) -> bool:
     return address == "ray" and not os.environ.get(ADDRESS)
 
 
-def import_ray() -> Any:
-    """Ray, without its usage statistics, and if it is started here on loopback alone. Raises UserError without it."""
+def import_ray(address: str) -> Any:
+    """Ray, without its usage statistics, and if it is started here on loopback alone. Raises UserError without it, or
+    without what the address of another machine (ray://) needs."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if not os.environ.get(ADDRESS):
         os.environ.setdefault(_LOCAL_ONLY, "0")
-    if util.find_spec("ray") is None:
+    needed = {"ray": "Ray"} | ({"grpc": "Ray's client (grpcio)"} if address.startswith("ray://") else {})
+    missing = next((title for name, title in needed.items() if util.find_spec(name) is None), None)
+    if missing is not None:
         raise UserError(
-            "Ray is not installed", where="--on", do="pip install 'compress-bert[ray]', or use --workers N",
+            f"{missing} is not installed", where="--on", do="pip install 'compress-bert[ray]', or use --workers N",
             code=ExitCode.ENVIRONMENT,
         )  # fmt: skip
     import ray  # pyright: ignore[reportMissingImports]
@@ -232,103 +233,6 @@ def choose_bytes(shared: Work, job: AnyJob, nodes: Sequence[int]) -> int | None:
 
 def _count_gpus(options: RunOptions) -> int:
     return 1 if options.device == "cuda" else 0
-
-
-# --- before the first job -----------------------------------------------------------------------------------------
-
-
-def check_store(options: RunOptions, nodes: Sequence[Mapping[str, Any]]) -> None:
-    """Raise UserError for a store that is a file, where runs are made on several machines."""
-    store = resolve_store(options.tracking_uri)
-    if store.database is None or len({node["NodeManagerAddress"] for node in nodes} | {_own_address(nodes)}) == 1:
-        return
-    host = socket.gethostname()
-    raise UserError(
-        "a sqlite file cannot be the MLflow store of several machines", where=store.shown,
-        do=f"start a server: mlflow server --backend-store-uri {store.shown} --host {host} --port 5000, and add "
-        f"--tracking-uri http://{host}:5000",
-    )  # fmt: skip
-
-
-def _own_address(nodes: Sequence[Mapping[str, Any]]) -> str:
-    """The address of this machine's node; the machine's name where it has none."""
-    host = socket.gethostname()
-    return next((node["NodeManagerAddress"] for node in nodes if node["NodeManagerHostname"] == host), host)
-
-
-def check_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], folder: Path, read: Sequence[str]) -> None:
-    """Raise UserError, naming the machine, where a worker could not do a job: another version of Python, compress or
-    torch, another working folder, an output `folder` that is not shared, or something to `read` that is not there."""
-    from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
-        NodeAffinitySchedulingStrategy as Affinity,
-    )
-
-    base = atomic.make_folder(folder)
-    marker = base / f"{MARKER}{os.getpid()}"
-    atomic.write_text(marker, "")
-    try:
-        probe = ray.remote(num_cpus=0, max_retries=0)(make_probe())
-        asked = {
-            node["NodeManagerHostname"]: probe.options(scheduling_strategy=Affinity(node["NodeID"], soft=False)).remote(
-                str(Path.cwd()), str(marker), list(read), PACKAGES
-            )
-            for node in nodes
-        }
-        for host, answer in asked.items():
-            check_answer(host, ray.get(answer), describe_here())
-    finally:
-        remove_file(marker)
-
-
-def make_probe() -> Any:
-    """What each machine is asked, as a function that needs nothing installed there."""
-
-    def probe(folder: str, marker: str, read: list[str], packages: tuple[str, ...]) -> dict[str, Any]:
-        import os
-        import platform
-        from importlib import metadata
-
-        found: dict[str, Any] = {"Python": ".".join(platform.python_version_tuple()[:2])}
-        for name in packages:
-            try:
-                found[name] = metadata.version(name)
-            except metadata.PackageNotFoundError:
-                found[name] = None
-        if not os.path.isdir(folder):
-            return {"versions": found, "missing": [folder]}
-        os.chdir(folder)
-        return {"versions": found, "missing": [path for path in (marker, *read) if not os.path.exists(path)]}
-
-    return probe
-
-
-def describe_here() -> dict[str, str | None]:
-    """The versions that workers must have too."""
-    found: dict[str, str | None] = {"Python": ".".join(platform.python_version_tuple()[:2])}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # a checkout that was never installed
-            found[name] = None
-    return found
-
-
-def check_answer(host: str, answer: Mapping[str, Any], here: Mapping[str, str | None]) -> None:
-    """Raise UserError for a machine that differs from this one."""
-    for name, version in here.items():
-        found = answer["versions"].get(name)
-        if found != version:
-            raise UserError(
-                f"{name} is {found or 'not installed'} on node {host}", where="--on", why=f"here it is {version}",
-                do="install the same versions on all nodes", code=ExitCode.ENVIRONMENT,
-            )  # fmt: skip
-    if answer["missing"]:
-        path = Path(answer["missing"][0])
-        raise UserError(
-            f"node {host} does not see {path.parent if path.name.startswith(MARKER) else path}", where="--on",
-            do="use a folder that all nodes share for the working folder, --output and what the runs read",
-            code=ExitCode.ENVIRONMENT,
-        )  # fmt: skip
 
 
 # --- on a worker --------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def check_jobs(jobs: Sequence[Job], shared: JobSet) -> None:
 
     The data is that of the first run; a pool is left out, whose passages take long to choose.
     """
-    require_executor(shared.options)
+    require_cluster(shared.options)
     missing = _list_missing(jobs, shared)
     first = next((job for job in missing if job.recipe.data is None or job.recipe.data.pool is None), None)
     if first is not None:
@@ -73,7 +73,7 @@ def require_executor(options: RunOptions) -> None:
     if options.on is not None:
         from compress.run.jobs.on_ray import import_ray
 
-        import_ray()
+        import_ray(options.on)
 
 
 def require_cluster(options: RunOptions) -> None:
