@@ -90,3 +90,10 @@ def test_names_that_drive_a_terminal_are_escaped(tmp_path: Path) -> None:
     found = line(str(tmp_path / "zzzz"))
     assert "\x1b" not in found
     assert "\\x1b[31mred" in found
+
+
+def test_data_of_an_object_store_is_to_be_copied() -> None:
+    assert line("s3://bucket/rows.jsonl") == (
+        "s3://bucket/rows.jsonl: training data cannot be read from an object store; copy it to a folder; only compress "
+        "predict --file reads s3://"
+    )

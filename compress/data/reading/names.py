@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from compress.data.reading.remote import SCHEME
 from compress.errors import UserError, nearest, printable
 
 
@@ -22,6 +23,11 @@ def path_of(name: str) -> Path:
     """`name` as a path, `~` resolved. Raises UserError for what no path can be."""
     if not name.strip():
         raise UserError("no data given", do="give a file, a folder, hf:name or an embedded set")
+    if name.startswith(SCHEME):
+        raise UserError(
+            "training data cannot be read from an object store", where=printable(name, 80),
+            do="copy it to a folder; only compress predict --file reads s3://",
+        )  # fmt: skip
     try:
         path = Path(name).expanduser()
         path.exists()
