@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli, Server, opinions, sha, write_rows
+from lost_node import run_losing_a_node
 from safetensors.torch import load_file, save_file
 from workers_here import WorkersHere
 
@@ -380,3 +381,17 @@ def test_workers_write_what_one_process_writes_though_command_and_worker_are_kil
     assert {path: path.stat().st_ino for path in inodes} == inodes, "what was there is not made again"
     student = "student/model.safetensors"
     assert sha(several / "runs/shared" / student) == sha(several / "runs/alone" / student)
+
+
+@pytest.mark.slow
+@needs_ray
+def test_workers_of_a_lost_node_are_made_up_for(several: Path, compress: Cli) -> None:
+    """Each worker waits a while after its first shard."""
+    alone = compress(*SHARED, "--output", "runs/alone")
+    assert alone.code == 0, alone.err
+    whole = read_cache(several / "answers")
+    (several / "answers").rename(several / "undisturbed")
+    sign, slow = "answers/task/fields/*/shard-0*", "folder.after_rename:1:sleep=5"
+    done = run_losing_a_node(sign, *SHARED, "--output", "runs/shared", COMPRESS_FAULT=slow)
+    assert done.returncode == 0, done.stderr
+    assert read_cache(several / "answers") == whole
