@@ -591,3 +591,11 @@ def test_nothing_to_train_is_refused(tmp_path: Path) -> None:
     module = toy_module().requires_grad_(False)
     error = refusal(lambda: train(module, Source(), TrainingPlan(steps=3), context(tmp_path)))
     assert error.line() == "nothing to train: every weight is frozen"
+
+
+def test_cuda_graphs_on_a_cpu_change_nothing(tmp_path: Path) -> None:
+    said: list[str] = []
+    _, module = run(tmp_path / "graphs", plan={"cuda_graphs": True}, say=said.append)
+    _, same = run(tmp_path / "plain")
+    assert weights_print(module) == weights_print(same)
+    assert said == ["training.cuda_graphs has no effect: there are no CUDA graphs on a CPU"]
