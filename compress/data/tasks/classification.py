@@ -19,7 +19,7 @@ from compress.data.tables.labels import read_labels
 from compress.data.tables.table import UNLABELLED, Rows
 from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.text import baselines
-from compress.data.text.chunks import encode_chunks, pool
+from compress.data.text.chunks import encode_chunks, find_texts, pool
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence, softmax
@@ -108,6 +108,10 @@ class Task(task.Task):
         numbers = np.arange(1, len(texts) + 1, dtype=np.int64)
         labels = np.full(len(texts), UNLABELLED, dtype=np.int64)
         return encode_chunks(tokenizer, [list(texts)], labels, numbers, max_length=max_length, stride=self.stride)
+
+    def find_rows(self, examples: Examples) -> np.ndarray:
+        """(W,) the row of each example, counted from 0: several are of one where texts are read in chunks."""
+        return find_texts(examples) if self.chunked else np.arange(len(examples))
 
     def pool_chunks(self, logits: np.ndarray, examples: Examples) -> np.ndarray:
         """(N, C) logits of rows, from those of all chunks where texts are read in chunks."""

@@ -71,12 +71,22 @@ def frame_rows(tokenizer: Tokenizer, ids: np.ndarray, starts: np.ndarray, ends: 
     return EncodedRows(out, offsets, np.zeros(len(out), np.uint8), None, cut)
 
 
+def find_texts(examples: Examples) -> np.ndarray:
+    """(W,) the text of each chunk, counted from 0."""
+    return np.cumsum(_is_first(examples)) - 1
+
+
 def pool(logits: np.ndarray, examples: Examples, how: str) -> np.ndarray:
     """(W, C) logits of chunks → (N, C) of their texts, by the mean or the largest of each logit."""
-    first = np.flatnonzero(np.r_[True, examples.numbers[1:] != examples.numbers[:-1]])
+    first = np.flatnonzero(_is_first(examples))
     if len(first) == len(logits):
         return logits
     if how == "max":
         return np.maximum.reduceat(logits, first, axis=0)
     counts = np.diff(np.append(first, len(logits)))
     return np.add.reduceat(logits, first, axis=0) / counts[:, None].astype(logits.dtype)
+
+
+def _is_first(examples: Examples) -> np.ndarray:
+    """(W,) bool: whether a chunk is the first of its text."""
+    return np.r_[True, examples.numbers[1:] != examples.numbers[:-1]]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from compress.contracts import Batch
 from compress.data.batches.evaluation_batches import evaluation_batches
-from compress.data.tasks import for_head
+from compress.data.tasks import classification, for_head, task_of
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.dropped_tokens import drop_tokens
@@ -32,6 +33,8 @@ PLANS = 8
 PAYS = 0.95
 """Of the whole model's milliseconds, what a plan may take: less of a gain is lost in the timing."""
 WHERE = "max_drop"
+SHORT = "short texts have few tokens to drop"
+MORE = "allow more, give more validation rows, or train with --keep-tokens"
 
 
 @dataclass(frozen=True)
@@ -75,22 +78,25 @@ class _Choice:
 
     def __init__(self, model: LoadedModel, spec: Spec, context: StageContext) -> None:
         self.model, self.spec, self.context = model.model, spec, context
-        data = TaskData.encode(context.table(), model, context)
+        table = context.table()
+        self.task = cast(classification.Task, task_of(table.task, table.settings))
+        data = TaskData.encode(table, model, context)
         assert data.held_out is not None
-        self.examples, self.gold = data.validation, np.asarray(data.held_out.labels)
-        self.proposing = draw_proposing(len(self.examples))
+        labels = np.asarray(data.held_out.labels)
+        self.proposing = draw_proposing(len(labels))
+        proposes = self.proposing[self.task.find_rows(data.validation)]
+        self.proposed, self.testing = (data.validation.take(np.flatnonzero(x)) for x in (proposes, ~proposes))
+        self.gold = labels[~self.proposing]
         self.bound = spec.max_drop or 0.0
 
     def choose(self) -> ProvenPlan:
-        proposed = self.examples.take(np.flatnonzero(self.proposing))
-        few = sample_batches(proposed, len(proposed), self.spec.rows, self.context)
+        few = sample_batches(self.proposed, len(self.proposed), self.spec.rows, self.context)
         latency = self.context.recipe.evaluation.latency
         if latency.length is None:
             latency = latency.model_copy(update={"length": find_mean_length(few)})
         proven, tested = self._test_plans(self._measure_drops(few, latency))
         if tested:
-            rows = int((~self.proposing).sum())
-            self.context.show(f"plans, on the {rows:,} {SPLIT} rows that test", *tabulate(tested))
+            self.context.show(f"plans, on the {len(self.gold):,} {SPLIT} rows that test", *tabulate(tested))
         self._require_useful(proven, tested, latency)
         return ProvenPlan(proven[-1].plan, tested, self._describe(proven[-1], len(tested)))
 
@@ -124,31 +130,32 @@ class _Choice:
 
     def _find_right(self, model: Model) -> np.ndarray:
         """(R,) bool: which of the rows that test it answers right."""
-        c, testing = self.context, np.flatnonzero(~self.proposing)
+        c = self.context
         c.workshop.stop()
-        examples = self.examples.take(testing)
-        batches = (batch.to(c.device) for batch in evaluation_batches(examples, VALIDATION_TOKENS))
-        return collect_logits(prepare(model), batches, examples).argmax(-1) == self.gold[testing]
+        batches = (batch.to(c.device) for batch in evaluation_batches(self.testing, VALIDATION_TOKENS))
+        logits = collect_logits(prepare(model), batches, self.testing)
+        return self.task.pool_chunks(logits, self.testing).argmax(-1) == self.gold
 
     def _require_useful(self, proven: Sequence[PlanTrial], tested: Sequence[PlanTrial], latency: LatencySpec) -> None:
         """Raise UserError (refused) where no plan is proven, or the fastest of them saves no time."""
         c, bound = self.context, format_points(self.bound)
         if not tested:
-            raise _make_useless_error("no plan is faster", "no choice of tokens saves its own time")
+            why, do = "no choice of tokens saves its own time", f"use prune-layers or quantize: {SHORT}"
+            raise _make_useless_error("no plan is faster", why, do)
         if not proven:
             lost = f"the mildest plan lost {tested[0].points:.2f} (p = {tested[0].p_value:.3f})"
             what = f"no plan is proven to lose at most {bound} ({self.spec.confidence:g} % confidence)"
-            raise _make_useless_error(what, lost)
+            raise _make_useless_error(what, lost, MORE)
         chosen = drop_tokens(self.model, proven[-1].plan)
         whole, ours = (one.p50 for one in measure_models([self.model, chosen], latency, c.device))
         times = f"{ours:.2f} ms for a text of {latency.tokens} tokens in torch, {whole:.2f} ms with all tokens"
         c.say(times)
         if ours > PAYS * whole:
-            raise _make_useless_error(f"dropping tokens saves no time within {bound}", times)
+            raise _make_useless_error(f"dropping tokens saves no time within {bound}", times, f"{MORE}: {SHORT}")
 
     def _describe(self, chosen: PlanTrial, tested: int) -> str:
-        rows, testing = len(self.proposing), int((~self.proposing).sum())
-        how = describe_tests("plans", "from the mildest to the boldest", rows, testing, tested, chosen.p_value)
+        rows, order = len(self.proposing), "from the mildest to the boldest"
+        how = describe_tests("plans", order, rows, len(self.gold), tested, chosen.p_value)
         return f"{describe_bound(self.bound, self.spec.confidence, 'the model was')}. {how}"
 
 
@@ -158,6 +165,5 @@ def tabulate(tested: Sequence[PlanTrial]) -> tuple[tuple[str, ...], list[tuple[s
     return ("% of tokens after each layer", "expected ms", "points lost", "p-value"), rows
 
 
-def _make_useless_error(what: str, why: str) -> UserError:
-    do = "allow more, give more validation rows, or train with --keep-tokens: short texts have few tokens to drop"
+def _make_useless_error(what: str, why: str, do: str) -> UserError:
     return UserError(what, where=WHERE, why=why, do=do, code=ExitCode.REFUSED)
