@@ -104,9 +104,11 @@ def _instructions(flags: Sequence[str]) -> Finding:
 
 def _runtimes() -> Finding:
     """What can answer with a model: `--runtime`."""
-    from compress.onnx.runtimes import EXTRAS, package, versions
+    from compress.onnx.runtimes import EXTRAS, ON_GPU, package, versions
 
     there = {package(name): version for name, version in versions().items()}
+    if there[ON_GPU] is None:  # nobody should install it beside the other onnxruntime
+        del there[ON_GPU]
     absent = [EXTRAS[name] for name, version in there.items() if version is None]
     found = ", ".join(f"{name} {version}" if version else f"no {name}" for name, version in there.items())
     do = f"pip install '{DISTRIBUTION}[{','.join(absent)}]'" if absent else ""

@@ -15,7 +15,7 @@ from compress.data.batches.examples import Examples
 from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError
 from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compute_reference
-from compress.onnx.runtimes import COMPILED, RUNTIMES, Runtime, versions
+from compress.onnx.runtimes import COMPILED, PROVIDERS, RUNTIMES, Runtime, versions
 from compress.predict.cascade import CascadePredictor
 from compress.predict.predictor import MAX_TOKENS, Predictor, build_fixed_batch
 from compress.predict.real_texts import TextCalls, TextSample
@@ -118,6 +118,8 @@ def require_same_answers(predictor: Predictor, examples: Examples, what: str) ->
 
 
 def _check(predictor: Predictor, runtime: Runtime, batches: Sequence[Batch]) -> RuntimeTrial:
+    if runtime in PROVIDERS and predictor.device == "cpu":
+        return RuntimeTrial(runtime, why_not=f"{runtime} only runs on a CUDA GPU")
     if versions()[runtime] is None:
         return RuntimeTrial(runtime, why_not="not installed")
     if runtime in COMPILED and predictor.device == "cpu":

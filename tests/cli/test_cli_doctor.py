@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 from compress.cli import doctor
 from compress.cli.main import main
 from compress.errors import ExitCode
+from compress.onnx import runtimes
 from evaluation.cost import energy
 
 
@@ -156,3 +158,14 @@ def test_beside_a_gpu_it_reports_triton(version: str | None, state: str, monkeyp
     (row,) = doctor._gpus()
     assert (row.subject, row.state) == ("triton", state)
     assert (row.do == "") == (state == "ok")
+
+
+def test_the_onnxruntime_for_gpus_is_not_recommended_beside_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are imported by one name."""
+    found: dict[Any, str | None] = dict.fromkeys(runtimes.RUNTIMES, "1.0")
+    monkeypatch.setattr(runtimes, "versions", lambda: found)
+    assert "onnxruntime-gpu 1.0" in doctor._runtimes().found
+    found |= dict.fromkeys(runtimes.PROVIDERS, None)
+    it = doctor._runtimes()
+    assert (it.state, it.do) == ("ok", "")
+    assert "onnxruntime-gpu" not in it.found

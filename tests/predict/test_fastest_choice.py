@@ -84,6 +84,13 @@ def test_what_is_not_installed_is_not_tried(said: list[str], monkeypatch: pytest
     assert "onnxruntime: skipped: not installed" in said
 
 
+def test_runtimes_of_a_gpu_are_not_asked_for_on_a_cpu(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "RUNTIMES", ("torch", "onnxruntime-cuda", "onnxruntime-tensorrt"))
+    assert chosen(said) == "torch"
+    for name in choice.RUNTIMES[1:]:
+        assert f"{name}: skipped: {name} only runs on a CUDA GPU" in said
+
+
 def test_no_runtime_at_all_is_an_error_with_every_reason(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "RUNTIMES", ("openvino", "torch-int8"))
     with pytest.raises(UserError) as refused:
