@@ -110,7 +110,9 @@ def _is_timed_beside(row: Row, reference: Row) -> bool:
     """Whether the two were timed in turn, in one run."""
     if reference.facts.get("role") != "teacher":
         return False
-    return row.run is None or (reference.run is not None and reference.run.parent == row.run.run_id)
+    if row.run is None or reference.run is None:  # measured now, or not
+        return row.run is reference.run
+    return reference.run.parent == row.run.run_id
 
 
 def _describe_costs(row: Row, reference: Row) -> list[str]:

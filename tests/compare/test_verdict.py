@@ -92,3 +92,5 @@ def test_runs_of_one_command_were_timed_together() -> None:
     ours = stored(student, "1", {})
     assert "2.5x faster [1.9, 2.8]" in verdict(ours, stored(teacher, "2", {PARENT: "1"})).sentence
     assert "2.0x faster, " in verdict(ours, stored(teacher, "3", {})).sentence, "timed by another command"
+    assert "2.0x faster, " in verdict(student, stored(teacher, "2", {PARENT: "1"})).sentence, "timed now, and then"
+    assert "2.0x faster, " in verdict(ours, teacher).sentence
