@@ -63,7 +63,7 @@ class Figure:
 
     def sentence(self) -> str:
         word = "within" if self.met else "over"
-        shown = f"{round(self.value, 2):g}"
+        shown = f"{round(self.value, 2) + 0.0:g}"  # never -0
         if (float(shown) <= self.most) != self.met:  # rounded, it would say the opposite
             shown = f"{self.value:.6g}"
         return f"{self.name} {shown}{self.more} {word} the limit of {self.most:g} {self.unit}"

@@ -50,7 +50,12 @@ def test_a_drop_is_the_difference_turned_round_in_points() -> None:
 
 
 def test_a_figure_is_rounded_unless_that_would_turn_the_answer_round() -> None:
-    for value, said in ((0.05491, "size 0.05 within"), (1.004, "size 1.004 over"), (12.0, "size 12 over")):
+    for value, said in (
+        (0.05491, "size 0.05 within"),
+        (-0.001, "size 0 within"),
+        (1.004, "size 1.004 over"),
+        (12.0, "size 12 over"),
+    ):
         assert Figure("--max-mb", "size", value, 1.0, "MB").sentence() == f"{said} the limit of 1 MB"
 
 
