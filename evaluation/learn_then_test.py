@@ -24,7 +24,7 @@ PROPOSING = 0.3
 """Of the rows with known answers, those that propose: an order needs fewer than a proof."""
 
 
-class Tested(Protocol):
+class TestedCandidate(Protocol):
     """A candidate on the rows that test."""
 
     @property
@@ -33,7 +33,7 @@ class Tested(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Tested)
+T = TypeVar("T", bound=TestedCandidate)
 
 
 def draw_proposing(rows: int, seed: int = 0) -> NDArray[np.bool_]:
