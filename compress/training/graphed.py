@@ -85,7 +85,8 @@ class GraphedSteps:
         (batch,) = batches
         graph = self._graphs.get(key) or self._try_capture(key, batch, totals)
         if graph is None or not _has_constants(batch, graph.constants):
-            self._seen[key] += 1
+            if len(self._graphs) < MOST_GRAPHS:  # else nothing is captured anymore, and keys would add up
+                self._seen[key] += 1
             return self._make_plainly(batches, totals)
         assert batch.parcel is not None
         self._without = 0

@@ -14,7 +14,7 @@ from torch import Tensor
 from compress.errors import ExitCode, UserError
 from compress.storage import atomic
 from compress.training.checkpoint import Checkpoints, SavedCheckpoint, size_of
-from compress.training.staging import Staged, Staging
+from compress.training.staging import HostCopy, Staging
 from compress.training.state import Best, TrainState, load_model, model_tensors
 
 _MISSES = 3  # checkpoints in a row that may fail before the run stops
@@ -35,7 +35,7 @@ class _Writing(NamedTuple):
     step: int
     moment: tuple[int, int]
     best: Best | None
-    staged: Staged
+    staged: HostCopy
     path: Future[Path]
 
 
@@ -217,7 +217,7 @@ class Keeper:
         path = thread.submit(self._write_copy, state.step, best, staged, self._record())
         return _Writing(state.step, self._moment(), best, staged, path)
 
-    def _write_copy(self, step: int, best: Best | None, staged: Staged, record: dict[str, Any]) -> Path:
+    def _write_copy(self, step: int, best: Best | None, staged: HostCopy, record: dict[str, Any]) -> Path:
         """By the thread, which reads nothing that the next steps change."""
         tensors = staged.wait()
         if best is not None:

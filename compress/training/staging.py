@@ -11,7 +11,7 @@ from torch import Tensor
 Groups = Mapping[str, Mapping[str, Tensor]]
 
 
-class Staged:
+class HostCopy:
     """Tensors that are on their way to the host from `device`. event: of CUDA, when all have arrived; None: they are
     there."""
 
@@ -39,7 +39,7 @@ class Staging:
         self._buffers: dict[tuple[str, str], Tensor] = {}
         self._stream: Any = None
 
-    def copy(self, now: Groups, late: Groups) -> Staged:
+    def copy(self, now: Groups, late: Groups) -> HostCopy:
         """Begin to copy `now` and `late`, whose groups are united.
 
         now: what the next forward pass may change.  late: what only an optimizer step changes: on a GPU it travels on a
@@ -48,12 +48,12 @@ class Staging:
         found = {name: self._copy(name, tensors) for name, tensors in now.items()}
         if self._device.type != "cuda":
             later = {name: self._copy(name, tensors) for name, tensors in late.items()}
-            return Staged(_unite(found, later), self._device)
+            return HostCopy(_unite(found, later), self._device)
         self._stream = self._stream or torch.cuda.Stream(self._device)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             later = {name: self._copy(name, tensors) for name, tensors in late.items()}
-        return Staged(_unite(found, later), self._device, self._stream.record_event())
+        return HostCopy(_unite(found, later), self._device, self._stream.record_event())
 
     def _copy(self, group: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: self._find_buffer(group, name, x).copy_(x, non_blocking=True) for name, x in tensors.items()}

@@ -36,7 +36,7 @@ from compress.training.graphed import RejectHostCopies
 from compress.training.keeper import Keeper
 from compress.training.lamb import Lamb
 from compress.training.optimizer import Optimizer
-from compress.training.staging import Staged
+from compress.training.staging import HostCopy
 from compress.training.state import TrainState
 
 CHECKS: list[Callable[[device.Record], None]] = []
@@ -247,13 +247,13 @@ def _write_while_training(folder: Path, record: device.Record, *, held_back: boo
     make_step()
     state.step = 1
     before = {group: {name: x.cpu() for name, x in xs.items()} for group, xs in state.tensors().items()}
-    real = Staged.wait
+    real = HostCopy.wait
 
-    def wait(staged: Staged) -> Any:
+    def wait(staged: HostCopy) -> Any:
         assert opened.wait(60)
         return real(staged)
 
-    with mock.patch.object(Staged, "wait", wait):
+    with mock.patch.object(HostCopy, "wait", wait):
         record.clear()
         keeper.save(wait=False)
         make_step()
