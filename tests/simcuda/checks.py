@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.infer.graphs import WARM_UPS, prepare_graphed
+from compress.encoder.infer.graphs import WARM_UPS, prepare_graphed, record_graph
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.objectives._vocabulary import cross_entropy, divergence, logits_at
@@ -293,6 +294,22 @@ def a_replayed_step_equals_one_that_is_launched(record: device.Record) -> None:
     assert found["fallback"] == [
         "training without CUDA graphs from here on: the capture failed (operation not permitted)"
     ]
+
+
+@check
+def a_capture_that_fails_leaves_the_stream(record: device.Record) -> None:
+    """As torch does where CUDA cannot end it: the stream of the capture stays current."""
+
+    @contextlib.contextmanager
+    def fail(*_: Any, **__: Any) -> Iterator[None]:
+        device._Host.stream = device.Stream()
+        yield
+        raise RuntimeError("a previous error during capture")
+
+    before = torch.cuda.current_stream()
+    with mock.patch.object(torch.cuda, "graph", fail):
+        _raises(RuntimeError, "previous error", lambda: record_graph(lambda: torch.zeros(1, device="cuda")))
+    assert torch.cuda.current_stream() is before
 
 
 @check

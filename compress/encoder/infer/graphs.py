@@ -100,8 +100,9 @@ def record_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], ob
     All graphs use the same memory, but for their results: they run one after the other. Other threads, which prepare
     batches or write files, may go on: what they ask of the driver is no part of the graph.
     """
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=_open_pool(), capture_error_mode="thread_local"):
+    graph, here = torch.cuda.CUDAGraph(), torch.cuda.stream(torch.cuda.current_stream())
+    # Of a capture that fails, torch leaves the stream current.
+    with here, torch.cuda.graph(graph, pool=_open_pool(), capture_error_mode="thread_local"):
         result = compute()
     return result, graph.replay
 
