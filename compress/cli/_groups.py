@@ -74,7 +74,7 @@ def threads_option(text: str = "Number of CPU threads (default: torch's).", *, m
     )
 
 
-def _is_given(context: click.Context, option: click.Parameter, folder: Path | None) -> Path:
+def _require_output(context: click.Context, option: click.Parameter, folder: Path | None) -> Path:
     if folder is None and not context.resilient_parsing:
         raise UserError("an output folder is required", where="--output", do="add --output FOLDER")
     return cast(Path, folder)
@@ -82,8 +82,8 @@ def _is_given(context: click.Context, option: click.Parameter, folder: Path | No
 
 def required_output() -> Any:
     """--output of a command that has no folder of its own to write to: it is asked for before anything is read."""
-    folder = click.Path(path_type=Path)
-    return click.option("--output", type=folder, metavar="FOLDER", help="Output folder (required).", callback=_is_given)
+    how: dict[str, Any] = {"type": click.Path(path_type=Path), "metavar": "FOLDER", "callback": _require_output}
+    return click.option("--output", help="Output folder (required).", **how)
 
 
 def worker_options(workers: str, on: str, section: str = "training") -> tuple[Any, ...]:
