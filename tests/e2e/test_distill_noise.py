@@ -10,7 +10,7 @@ import pytest
 import torch
 from e2e_toy import DISTILL, PRETRAINED, QUICK, Cli, Server, sha
 
-from compress.stages.distill import general, task_specific
+from compress.stages.distill import general, live_teacher
 from compress.training.module import StageModule
 
 pytestmark = pytest.mark.thorough
@@ -53,7 +53,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[torch.Tensor]]:
         return run(module, batch)
 
     monkeypatch.setattr(general, "prepare_teacher", prepared)
-    monkeypatch.setattr(task_specific, "prepare_teacher", prepared)
+    monkeypatch.setattr(live_teacher, "prepare", prepared)
     monkeypatch.setattr(StageModule, "forward", forward)
     return found
 

@@ -62,7 +62,8 @@ def test_cut_measure_reload_and_go_on(prune: Cli, compress: Cli) -> None:
 @pytest.mark.thorough
 def test_a_pretrained_model_and_text_in_another_language(prune: Cli, compress: Cli) -> None:
     flags = ("--size", "64", "--characters", "used", "--output", "runs/p")
-    done = prune("--pretrained", "--corpus", "corpus.txt", *flags)
+    own = ("prune-vocab", "mine", "--recipe", "./cut.yaml", "--threads", "1")
+    done = compress(*own, "--pretrained", "--corpus", "corpus.txt", *flags)
     assert done.code == 0, done.err
     assert "mlm" in inspect("runs/p/model").heads
     assert "rows of the word table" in done.out + done.err
