@@ -404,14 +404,12 @@ def wait_for(folder: Path, process: subprocess.Popen[str]) -> None:
 def test_a_second_process_is_refused_and_told_who_runs(here: Path, compress: Cli) -> None:
     with lock.run_lock(here / "runs/x") as holder:
         for more in ((), ("--resume",)):
-            began = time.monotonic()
             done = compress(*RUN, *more)
             assert done.code == ExitCode.REFUSED
             assert done.line == (
                 f"error: --output runs/x: another run uses this folder: {holder}; "
                 "wait for it, stop it, or choose another folder"
             )
-            assert time.monotonic() - began < 2
     assert f"process {os.getpid()} on " in done.line
 
 
