@@ -119,9 +119,10 @@ class _Choice:
 
             def test() -> Iterator[PlanTrial]:
                 whole = self._find_right(self.model)
-                for done, plan in enumerate(plans, 1):
-                    progress.update(done)
+                progress.update(1)
+                for done, plan in enumerate(plans, 2):
                     right = self._find_right(drop_tokens(self.model, plan))
+                    progress.update(done)
                     lost, gained = int((whole & ~right).sum()), int((right & ~whole).sum())
                     points, p_value = measure_loss(lost, gained, len(right), self.bound)
                     yield PlanTrial(plan, drops.expect_ms(plan), points, p_value)
