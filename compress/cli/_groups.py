@@ -132,7 +132,7 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             "--corpus",
             type=DataName(),
             metavar="TEXT",
-            help="Plain text: a file or folder, a built-in corpus, or hf:name.",
+            help="Plain text: a file or folder (also s3://BUCKET/KEY), a built-in corpus, or hf:name.",
         ),
     ),
     "data": (
@@ -140,7 +140,8 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             "--data",
             type=DataName(),
             metavar="DATA",
-            help="Dataset: a built-in one, a file or folder (jsonl, csv, parquet, arrow), or hf:name.",
+            help="Dataset: a built-in one, a file or folder (jsonl, csv, parquet, arrow; also s3://BUCKET/KEY), or "
+            "hf:name.",
         ),
         click.option("--text-column", metavar="NAME", help="Column of the text (default: inferred)."),
         click.option("--text-pair-column", metavar="NAME", help="Column of the second text of a pair."),
@@ -203,7 +204,7 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             "--unlabelled",
             type=DataName(),
             help="Text without labels, which the teacher labels: a file (lines of text, jsonl, csv, parquet), a "
-            "folder or hf:name.",
+            "folder, s3://BUCKET/KEY or hf:name.",
         ),
         click.option(
             "--unlabelled-rows", type=int, metavar="N", help="Maximum number of unlabelled rows, drawn at random."
@@ -211,7 +212,8 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
         click.option(
             "--pool",
             type=DataName(),
-            help="Large plain text from which the passages nearest to the training rows are taken as unlabelled rows.",
+            help="Large plain text (as --corpus) from which the passages nearest to the training rows are taken as "
+            "unlabelled rows.",
         ),
         click.option("--pool-rows", type=int, help="Number of rows from --pool (default: ten per training row)."),
         click.option(

@@ -39,7 +39,7 @@ class TaskName(Names):
 
 
 class DataName(click.ParamType):
-    """Data: an embedded set, a file, a folder, or hf:name."""
+    """Data: an embedded set, a file, a folder, s3://bucket/key, or hf:name."""
 
     name = "data"
 
@@ -71,13 +71,11 @@ class InputPlace(click.Path):
     def check(self, value: Place, flag: str) -> None:
         """Raises UserError where there is no such file."""
         from compress.data.reading.names import make_missing_error
-        from compress.errors import UserError
 
-        if str(value) == "-" or value.exists():
-            return
-        if isinstance(value, Path):
+        if not isinstance(value, Path):
+            value.require_there()
+        elif str(value) != "-" and not value.exists():
             raise make_missing_error(value)
-        raise UserError("no such file or folder in the store", where=flag, why=str(value))
 
 
 class RecipeName(click.ParamType):

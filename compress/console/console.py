@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
 from compress.console.board import Board, LineBoard, LiveBoard
@@ -167,6 +167,14 @@ class Console:
         from rich.console import Console as Screen
 
         return Screen(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+@contextmanager
+def watch_slow_work(label: str, total: int | None, unit: str = "steps") -> Iterator[Progress]:
+    """`slow_progress` of the console that listens, for work deep below a command; without one, nothing is shown."""
+    consoles = [h.console for h in logging.getLogger("compress").handlers if isinstance(h, _Shown)]
+    with consoles[-1].slow_progress(label, total, unit) if consoles else nullcontext(Silent()) as progress:
+        yield progress
 
 
 class _Shown(logging.Handler):

@@ -92,8 +92,9 @@ def test_names_that_drive_a_terminal_are_escaped(tmp_path: Path) -> None:
     assert "\\x1b[31mred" in found
 
 
-def test_data_of_an_object_store_is_to_be_copied() -> None:
-    assert line("s3://bucket/rows.jsonl") == (
-        "s3://bucket/rows.jsonl: training data cannot be read from an object store; copy it to a folder; only compress "
-        "predict --file reads s3://"
+def test_a_file_that_is_read_in_place_cannot_be_in_a_store() -> None:
+    with pytest.raises(UserError) as found:
+        names.path_of("s3://bucket/words.txt")
+    assert found.value.line() == (
+        "s3://bucket/words.txt: this file cannot be read from an object store; copy it to this machine"
     )

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from compress.data.reading import columnar, columns, files, places
 from compress.data.reading import corpus as corpora
 from compress.data.reading.columns import RequestedColumns, TaskColumns
+from compress.data.reading.copies import local_name, show_address, show_addresses
 from compress.data.reading.corpus import Corpus, text_documents
 from compress.data.reading.frame import Frame
 from compress.data.reading.text_files import jsonl_rows
@@ -94,6 +95,14 @@ def open_corpus(
 
     Raises UserError, also when it is to be streamed and cannot be read document by document.
     """
+    local = local_name(name)
+    with show_addresses():
+        corpus = _open_local(local, text_column, limit, stream)
+    notes = tuple(map(show_address, corpus.notes))
+    return replace(corpus, name=show_address(corpus.name), notes=notes) if local != name else corpus
+
+
+def _open_local(name: str, text_column: str | None, limit: int | None, stream: bool | None) -> Corpus:
     source = None if stream is False else find(name)
     if source is not None and (stream or source.size >= LARGE):
         return open_files(name, source, text_column=text_column, limit=limit)
@@ -156,6 +165,11 @@ def open_files(name: str, source: Source, *, text_column: str | None = None, lim
 
 def documents(path: Path, column: str | None) -> Iterator[str]:
     """The texts of one file, in order. Raises UserError naming file and row for what is no text."""
+    with show_addresses():
+        yield from _documents(path, column)
+
+
+def _documents(path: Path, column: str | None) -> Iterator[str]:
     kind = _kind(path)
     if kind == "text":
         yield from text_documents(path)

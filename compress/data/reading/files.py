@@ -89,11 +89,13 @@ def look(path: Place) -> bytes:
     try:
         with path.open("rb") as file:
             head = file.read(1024)
-    except FileNotFoundError as error:
-        raise make_missing_error(Path(str(path))) from error
-    except IsADirectoryError as error:
-        raise UserError("expected a file, found a folder", where=str(path)) from error
     except OSError as error:
+        if not isinstance(path, Path):
+            raise path.explain(error) from error
+        if isinstance(error, FileNotFoundError):
+            raise make_missing_error(path) from error
+        if isinstance(error, IsADirectoryError):
+            raise UserError("expected a file, found a folder", where=str(path)) from error
         raise UserError("cannot read the file", where=str(path), why=error.strerror or str(error)) from error
     if not head:
         raise UserError("the file is empty", where=str(path), do="give a file with at least one row")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compress.data.reading.remote import SCHEME
+from compress.data.reading.remote import SCHEME, RemotePath
 from compress.errors import UserError, nearest, printable
 
 
 def require_there(name: str) -> None:
-    """Raise UserError, with the nearest right name, where `name` is a path and nothing is there."""
-    if not is_elsewhere(name) and not (path := path_of(name)).exists():
+    """Raise UserError, with the nearest right name, where `name` is a path or an address and nothing is there."""
+    if name.startswith(SCHEME):
+        RemotePath.parse(name).require_there()
+    elif not is_elsewhere(name) and not (path := path_of(name)).exists():
         raise make_unknown_error(name, path)
 
 
@@ -25,8 +27,7 @@ def path_of(name: str) -> Path:
         raise UserError("no data given", do="give a file, a folder, hf:name or an embedded set")
     if name.startswith(SCHEME):
         raise UserError(
-            "training data cannot be read from an object store", where=printable(name, 80),
-            do="copy it to a folder; only compress predict --file reads s3://",
+            "this file cannot be read from an object store", where=printable(name, 80), do="copy it to this machine"
         )  # fmt: skip
     try:
         path = Path(name).expanduser()

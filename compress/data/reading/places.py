@@ -23,7 +23,9 @@ SPLITS = {
     "test": ("test",),
     "unlabelled": ("unlabelled", "unlabeled", "unsupervised"),
 }
-DESCRIPTIONS = ("info.json", "dataset_info.json", "state.json", "dataset_dict.json")
+INFO = "info.json"
+"""What describes the files of a folder: task, columns, label names."""
+DESCRIPTIONS = (INFO, "dataset_info.json", "state.json", "dataset_dict.json")
 """Files beside tables that hold no rows."""
 INFO_LIMIT = 16 << 20  # bytes of info.json that are read
 
@@ -194,7 +196,7 @@ def _choose(frames: Mapping[str, Frame], splits: Mapping[str, str] | None, where
 
 def _info(folder: Path) -> Mapping[str, Any]:
     """info.json: task, columns and label names as the data's author gave them; empty where there is none."""
-    path = folder / "info.json"
+    path = folder / INFO
     try:
         if not path.is_file() or path.stat().st_size > INFO_LIMIT:
             return {}

@@ -7,16 +7,28 @@ Keys and region come from the environment and the files of AWS's own tools. Anot
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from compress.errors import UserError
+from compress.errors import UserError, nearest, printable
 
 SCHEME = "s3://"
 _BUFFER = 1 << 20
 """Bytes that are read at once: each reading is a request."""
+_DENIED = (
+    "ACCESS_DENIED",
+    "INVALID_ACCESS_KEY",
+    "SIGNATURE",
+    "TOKEN",
+    "CREDENTIALS",
+    "HTTP status 401",
+    "HTTP status 403",
+)
+_UNREACHABLE = ("NETWORK_CONNECTION", "curlCode", "REQUEST_TIMEOUT", "timed out")
 
 
 @dataclass(frozen=True)
@@ -36,15 +48,24 @@ class RemotePath:
 
     @classmethod
     def parse(cls, address: str) -> RemotePath:
-        """Raises UserError for an address with a password, which would be printed and written to files."""
+        """Raises UserError for an address with a password, which would be printed and written to files, and for one
+        without a bucket."""
         key, _, query = address.removeprefix(SCHEME).partition("?")
-        if "@" in key.partition("/")[0]:
+        bucket = key.partition("/")[0]
+        if "@" in bucket or ":" in bucket:  # a secret key may contain a slash
             do = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead"
             raise UserError("the address contains keys", where=SCHEME + key.partition("@")[2], do=do)
+        if not bucket:
+            raise UserError("the address names no bucket", where=printable(address, 80), do="write s3://BUCKET/KEY")
         return cls(key.strip("/"), query)
 
     def __str__(self) -> str:
         return SCHEME + self.key + (f"?{self.query}" if self.query else "")
+
+    @property
+    def shown(self) -> str:
+        """The address without its query, as notes, cards and pages show it."""
+        return SCHEME + self.key
 
     @property
     def name(self) -> str:
@@ -66,20 +87,66 @@ class RemotePath:
             raise FileNotFoundError(2, "no such file", str(self))
         return Stat(info.size, info.mtime_ns or 0)
 
+    def identify(self) -> tuple[int, str]:
+        """(bytes, what changes with the content: the store's ETag, or the time of the last change where it has none).
+        Raises OSError."""
+        with self._system.open_input_file(self.key) as file:
+            size, tag = file.size(), file.metadata().get(b"ETag")
+        return size, tag.decode() if tag else str(self.stat().st_mtime_ns)
+
     def exists(self) -> bool:
         """Whether a file or folder is there. Raises UserError where the store does not answer."""
         return self._info.type.name != "NotFound"
+
+    def require_there(self) -> None:
+        """Raise UserError, with the nearest name, where no file or folder is. Raises as `exists`, too."""
+        if not self.exists():
+            raise self._make_missing_error()
 
     def is_dir(self) -> bool:
         """Whether files are below it. Raises as `exists`."""
         return self._info.type.name == "Directory"
 
     def list_below(self) -> list[RemotePath]:
-        """All files below the folder."""
+        """All files below the folder. Raises as `exists`."""
+        try:
+            return [RemotePath(info.path, self.query) for info in self._list(self.key, recursive=True) if info.is_file]
+        except OSError as error:
+            raise self.explain(error) from error
+
+    def explain(self, error: OSError) -> UserError:
+        """What is said where the store does not give what is asked of it."""
+        text = str(error)
+        why, where = printable(text.splitlines()[0], 200) if text else type(error).__name__, str(self)
+        bucket = self.key.partition("/")[0]
+        if "NO_SUCH_BUCKET" in text or f"Bucket '{bucket}' not found" in text:
+            return UserError(f"no such bucket '{bucket}'", where=where, do="check its name and the endpoint")
+        if isinstance(error, FileNotFoundError):
+            return UserError("no such file or folder in the store", where=where)
+        if any(sign in text for sign in _DENIED):
+            do = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or AWS_PROFILE"
+            return UserError("the store denies access", where=where, why=why, do=do)
+        if any(sign in text for sign in _UNREACHABLE):
+            do = "check the network and the endpoint (endpoint_override=HOST:PORT)"
+            return UserError("the store cannot be reached", where=where, why=why, do=do)
+        return UserError("the store does not answer as expected", where=where, why=why)
+
+    def _make_missing_error(self) -> UserError:
+        bucket, _, key = self.key.partition("/")
+        folder, _, name = self.key.rpartition("/")
+        names: Sequence[str] = ()
+        with suppress(OSError):  # who may read a file may not be allowed to list others
+            if self._system.get_file_info(bucket).type.name == "NotFound":
+                return UserError(f"no such bucket '{bucket}'", where=str(self), do="check its name and the endpoint")
+            names = [info.base_name for info in self._list(folder, recursive=False)] if key else []
+        near = nearest(name, names)
+        do = None if near is None else f"did you mean {SCHEME}{folder}/{near}?"
+        return UserError("no such file or folder in the store", where=str(self), do=do)
+
+    def _list(self, folder: str, *, recursive: bool) -> list[Any]:
         from pyarrow.fs import FileSelector
 
-        found = self._system.get_file_info(FileSelector(self.key, recursive=True))
-        return [RemotePath(info.path, self.query) for info in found if info.is_file]
+        return self._system.get_file_info(FileSelector(folder, recursive=recursive))
 
     @property
     def _system(self) -> Any:
@@ -90,7 +157,7 @@ class RemotePath:
         try:
             return self._system.get_file_info(self.key)
         except OSError as error:
-            raise UserError("the store does not answer", where=str(self), why=str(error)) from error
+            raise self.explain(error) from error
 
 
 Place = Path | RemotePath
@@ -112,5 +179,7 @@ def connect(bucket: str, query: str) -> Any:
     address = f"{SCHEME}{bucket}" + (f"?{query}" if query else "")
     try:
         return fs.FileSystem.from_uri(address)[0]
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except OSError as error:
+        raise RemotePath(bucket, query).explain(error) from error
+    except (pa.ArrowException, ValueError) as error:
         raise UserError("the store cannot be opened", where=address, why=str(error).splitlines()[0]) from error

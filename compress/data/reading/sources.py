@@ -13,6 +13,7 @@ from compress.data.batches.ragged import LabelArray
 from compress.data.batches.randomness import order
 from compress.data.reading import columns
 from compress.data.reading.columns import RequestedColumns, TaskColumns
+from compress.data.reading.copies import local_name, show_address, show_addresses
 from compress.data.reading.frame import Frame
 from compress.data.reading.places import Source, open_source
 from compress.data.reading.pool import PoolRequest, select_rows
@@ -32,6 +33,7 @@ TAUGHT = ("train", "unlabelled")
 """Splits that a student is trained on."""
 
 
+@show_addresses()
 def open_table(
     name: str,
     *,
@@ -74,6 +76,7 @@ def open_table(
     Raises UserError for everything that is wrong with the data.
     """
     notes: list[str] = []
+    name, unlabelled = local_name(name), None if unlabelled is None else local_name(unlabelled)
     bound = tasks.find_bound(expect_head) if task is None else tasks.task_of(task)
     source = open_source(name, notes, splits, plain=bound is not None and bound.label_free)
     asked = _asked(source.info, text_column, text_pair_column, label_column)
@@ -125,7 +128,8 @@ def open_table(
     chosen = kind.settings_of(rows.get("train"), settings or {})
     metric = kind.metric_of(next(iter(rows.values())))
     chosen = chosen if metric is None else {**chosen, METRIC: metric}
-    return Table(rows, kind.kind, read.names, roles, digest, source.name, notes, chosen, source_digest)
+    shown, notes = show_address(source.name), [show_address(note) for note in notes]
+    return Table(rows, kind.kind, read.names, roles, digest, shown, notes, chosen, source_digest)
 
 
 def _refuse_added_rows(kind: Task, *given: object) -> None:

@@ -121,6 +121,8 @@ def read_raw_lines(file: Place, offset: int = 0) -> Iterator[bytes | None]:
 
 def make_unreadable_error(file: Place, error: OSError) -> UserError:
     """What is said of a file that the disk, or the store, does not give."""
+    if isinstance(file, RemotePath):
+        return file.explain(error)
     return UserError("cannot read the file", where=str(file), why=error.strerror or str(error))
 
 
