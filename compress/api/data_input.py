@@ -24,8 +24,8 @@ Data: TypeAlias = "str | PathLike[str] | Rows | Mapping[str, Rows] | Dataset | D
 MOST = 64
 """Data sets that stay in the cache."""
 FORMS = (
-    "a path, hf:name, a built-in dataset, a DataFrame, a list of dictionaries, a dictionary of these by split, "
-    "or a datasets.Dataset"
+    "a path, s3://BUCKET/KEY, hf:name, a built-in dataset, a DataFrame, a list of dictionaries, a dictionary of these "
+    "by split, or a datasets.Dataset"
 )
 
 

@@ -46,7 +46,7 @@ class DataSpec(Frozen):
     """Labelled rows. Values that are null are inferred from the data and printed."""
 
     source: Text
-    """An embedded set, a file or folder (jsonl, csv, parquet, arrow), or `hf:name[/config]`."""
+    """An embedded set, a file or folder (jsonl, csv, parquet, arrow; also `s3://BUCKET/KEY`), or `hf:name[/config]`."""
     task: Text | None = None
     """Task kind: a file of compress/data/tasks, written with dashes."""
     text_column: Text | None = None
@@ -140,7 +140,7 @@ class CorpusSpec(Frozen):
     """Plain text, for the tokenizer and for stages that mask."""
 
     source: Text
-    """An embedded corpus, a text or table file, a folder, or `hf:name[/config]`."""
+    """An embedded corpus, a text or table file, a folder, `s3://BUCKET/KEY`, or `hf:name[/config]`."""
     text_column: Text | None = None
     """Column of the text, if the source is a table."""
     limit: int | None = Field(default=None, gt=0, le=MOST)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyarrow import fs
 
+from compress.console import Console
 from compress.data.reading import copies, file_corpus, remote
 from compress.data.reading.copies import local_name, select_files, show_address
 from compress.data.reading.remote import RemotePath
@@ -87,6 +90,16 @@ def test_a_content_is_downloaded_once(
     assert changed != first
     assert len(Path(changed, "train.jsonl").read_text().splitlines()) == 50
     assert show_address(f"{changed}/train.jsonl:3") == f"{ADDRESS}/train.jsonl:3"
+
+
+def test_a_download_shows_its_progress(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("compress"), "handlers", [])
+    monkeypatch.setattr("compress.console.console.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(copies, "_MB", 1000)
+    shown = io.StringIO()
+    Console(err=shown).listen()
+    local_name(ADDRESS)
+    assert f"download {ADDRESS} 0/3" in shown.getvalue()
 
 
 def test_a_damaged_copy_is_downloaded_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from s3_server import ENVIRONMENT, S3, require_moto
 from tracking_tools import Opener, Seen
 
 from compress.tracking import Store, sync
@@ -69,45 +69,13 @@ def postgres() -> Iterator[str]:
             run(control, "-D", data, "-m", "immediate", "-w", "stop")
 
 
-class S3:
-    """A store of files that a test takes away and brings back, empty."""
-
-    def __init__(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self.address = f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        import boto3
-        from moto.server import ThreadedMotoServer
-
-        self._server = ThreadedMotoServer("127.0.0.1", self.port, verbose=False)
-        self._server.start()
-        self.client: Any = boto3.client("s3", endpoint_url=self.address)
-        self.client.create_bucket(Bucket="runs")
-
-    def stop(self) -> None:
-        self._server.stop()
-
-    def names(self) -> list[str]:
-        """Last parts of the names of what it holds."""
-        return sorted(
-            one["Key"].rpartition("/")[2] for one in self.client.list_objects(Bucket="runs").get("Contents", [])
-        )
-
-
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3]:
-    for package in ("boto3", "moto", "flask_cors"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"the package {package} is not installed")
+    require_moto()
     made = S3()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "me")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("AWS_MAX_ATTEMPTS", "1")
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
         patch.setenv("MLFLOW_S3_ENDPOINT_URL", made.address)
         patch.setenv("MLFLOW_ARTIFACTS_DESTINATION", "s3://runs")
         patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")

@@ -36,7 +36,7 @@ _SAVED = "dataset_dict.json"
 """In a folder of `datasets`, whose splits are folders."""
 
 _addresses: dict[Path, str] = {}
-"""Copy → its address without the query, of all copies that this process uses."""
+"""Entry of the cache → the address that its files are below, without the query; of all that this process uses."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,10 @@ def copy_here(place: RemotePath) -> Path:
     content = json.dumps([str(place), [[one.name, one.size, one.mark] for one in files]])
     parent = private_folder(f"s3/{hashlib.sha256(str(place).encode()).hexdigest()[:32]}")
     entry = parent / hashlib.sha256(content.encode()).hexdigest()[:32]
-    copy = entry / place.name
-    if copy not in _addresses:  # this process holds an entry that it has checked
+    if entry not in _addresses or not entry.is_dir():  # this process holds an entry that it has checked
         keep_folder(parent, entry.name, lambda temp: _download(place, files, temp), KEPT)
-        _addresses[copy] = place.shown
-    return copy
+        _addresses[entry] = place.shown.removesuffix(f"/{place.name}")
+    return entry / place.name
 
 
 @contextmanager
@@ -85,8 +84,8 @@ def show_addresses() -> Iterator[None]:
 
 def show_address(text: str) -> str:
     """A text with the addresses of copies in place of their paths."""
-    for copy, address in _addresses.items():
-        text = text.replace(str(copy), address)
+    for entry, address in list(_addresses.items()):
+        text = text.replace(str(entry), address)
     return text
 
 

@@ -121,7 +121,7 @@ def select_rows(
         what = "all passages are copies of labelled rows" if found else "no passage is like the training rows"
         raise UserError(what, where=f"--pool {request.name}", do="use other text")
     notes.append(
-        f"pool: {len(taken):,} of {format_count(seen, 'passage')} of {request.name} are taken, the nearest to the "
+        f"pool: {len(taken):,} of {format_count(seen, 'passage')} of {corpus.name} are taken, the nearest to the "
         f"training rows by {'words' if request.vectors is None else 'vectors of the teacher'}"
     )
     if copies.any():

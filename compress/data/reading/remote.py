@@ -21,14 +21,17 @@ _BUFFER = 1 << 20
 """Bytes that are read at once: each reading is a request."""
 _DENIED = (
     "ACCESS_DENIED",
-    "INVALID_ACCESS_KEY",
-    "SIGNATURE",
-    "TOKEN",
-    "CREDENTIALS",
+    "INVALID_ACCESS_KEY_ID",
+    "SIGNATURE_DOES_NOT_MATCH",
+    "INVALID_CLIENT_TOKEN_ID",
+    "ExpiredToken",
+    "InvalidToken",
     "HTTP status 401",
     "HTTP status 403",
 )
+"""What pyarrow's errors contain where keys are missing, wrong or out of date."""
 _UNREACHABLE = ("NETWORK_CONNECTION", "curlCode", "REQUEST_TIMEOUT", "timed out")
+"""And where the network or the server is away."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class RemotePath:
     def explain(self, error: OSError) -> UserError:
         """What is said where the store does not give what is asked of it."""
         text = str(error)
-        why, where = printable(text.splitlines()[0], 200) if text else type(error).__name__, str(self)
+        why, where = printable(text.splitlines()[0].rstrip("."), 200) if text else type(error).__name__, str(self)
         bucket = self.key.partition("/")[0]
         if "NO_SUCH_BUCKET" in text or f"Bucket '{bucket}' not found" in text:
             return UserError(f"no such bucket '{bucket}'", where=where, do="check its name and the endpoint")
