@@ -11,8 +11,8 @@ from s3_server import ENVIRONMENT, S3, require_moto
 
 pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
-TUNE = ("finetune", "--model", PRETRAINED, "--steps", "4", "--threads", "1")
-CACHED = (*DISTILL, "--teacher-cache", "answers", "--threads", "1")
+ONE = ("--threads", "1")
+TUNE = ("finetune", "--model", PRETRAINED, "--steps", "4", *ONE)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_model_is_that_of_the_local_folder_and_goes_on_only_with_its_data(
     here, there = (taught / f"runs/{run}/model" for run in ("here", "there"))
     assert sha(there / "model.safetensors") == sha(here / "model.safetensors")
     card = (there / "README.md").read_text()
-    assert "s3://texts/rows" in card
+    assert "s3&#58;//texts/rows" in card  # a bare address would become a link
     assert "127.0.0.1" not in card
     assert str(taught.parent) not in card
     s3.upload(taught / "data/test.jsonl", "rows/train.jsonl")
@@ -49,20 +49,31 @@ def test_a_model_is_that_of_the_local_folder_and_goes_on_only_with_its_data(
     assert again.code == 0, again.err
 
 
-@pytest.mark.parametrize("workers", [(), ("--workers", "2")])
-def test_a_teacher_cache_of_text_in_a_store(taught: Path, compress: Cli, s3: S3, workers: tuple[str, ...]) -> None:
+def test_a_teacher_cache_of_text_in_a_store(taught: Path, compress: Cli, s3: S3) -> None:
     write_rows(taught / "more.jsonl", [{"text": row["text"] + "!"} for row in opinions()["train"][:40]])
     address = s3.upload(taught / "more.jsonl", "more.jsonl")
-    for text, cache, more in (("more.jsonl", "here", ()), (address, "there", workers)):
-        done = compress(
-            *DISTILL, "--threads", "1", "--unlabelled", text, "--teacher-cache", cache, *more,
-            "--output", f"runs/{cache}",
-        )  # fmt: skip
+    for text, cache in (("more.jsonl", "here"), (address, "there")):
+        done = compress(*DISTILL, *ONE, "--unlabelled", text, "--teacher-cache", cache, "--output", f"runs/{cache}")
         assert done.code == 0, done.err
-    made = [
-        {p.relative_to(taught / c): sha(p) for p in (taught / c).rglob("*") if p.is_file()} for c in ("here", "there")
-    ]
-    assert made[0] == made[1]
+    here, there = (
+        {p.relative_to(taught / cache): sha(p) for p in (taught / cache).rglob("*") if p.is_file()}
+        for cache in ("here", "there")
+    )
+    assert here
+    assert there == here
+
+
+def test_each_worker_reads_the_store_itself(taught: Path, compress: Cli, s3: S3) -> None:
+    address = s3.upload(taught / "data", "seeds")
+    for data, run, workers in (("data", "alone", ()), (address, "both", ("--workers", "2"))):
+        done = compress(*TUNE, "--data", data, "--seeds", "2", *workers, "--output", f"runs/{run}")
+        assert done.code == 0, done.err
+    here, there = (
+        {p.relative_to(taught / "runs" / run): sha(p) for p in (taught / "runs" / run).rglob("model/model.safetensors")}
+        for run in ("alone", "both")
+    )
+    assert len(here) == 2
+    assert there == here
 
 
 def test_what_is_wrong_with_an_address_is_one_line(own_model: Path, compress: Cli, s3: S3) -> None:
