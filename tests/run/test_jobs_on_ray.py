@@ -110,6 +110,7 @@ def test_what_runs_read_is_looked_for_where_it_is_a_file_here(tmp_path: Path, mo
     for name in ("data", "general", "model"):
         (tmp_path / name).mkdir()
     told = [Override("data.source", "data", "x"), Override("teacher", "model", "x")]
+    told += [Override("data.unlabelled", "s3://bucket/rows", "x")]
     recipe = LoadedRecipe.read("distilbert-task", told).recipe
     shared = JobSet(tmp_path, RunOptions(), None, {"general_teacher": Path("general")}, None, False)
     assert shared.list_paths([Job("a", recipe, tmp_path / "a", "a")]) == ["data", "general", "model"]
