@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,7 +93,8 @@ def _address(client: MlflowClient, uri: str, store: Store) -> _Address:
     scheme, _, rest = uri.partition(":")
     name, _, inner = rest.strip("/").partition("/")
     if scheme == "runs":
-        run = client.get_run(name if _ID.fullmatch(name) else find_run(store, name).run_id)
+        number, inner = _find_run(store, name, inner)
+        run = client.get_run(number)
         models = [client.get_logged_model(m.model_id) for m in (run.outputs.model_outputs if run.outputs else [])]
         chosen = [m for m in models if m.name == inner] or (models if not inner and len(models) == 1 else [])
         if chosen:
@@ -116,6 +118,16 @@ def _address(client: MlflowClient, uri: str, store: Store) -> _Address:
     else:
         version = client.get_model_version(name, inner)
     return _of_version(client, version, store)
+
+
+def _find_run(store: Store, name: str, inner: str) -> tuple[str, str]:
+    """(id, model) of `runs:/NAME/MODEL`, or of `runs:/NAME`, where a name may hold a slash, as that of a stage does."""
+    if _ID.fullmatch(name):
+        return name, inner
+    if inner:
+        with suppress(UserError):
+            return find_run(store, f"{name}/{inner}").run_id, ""
+    return find_run(store, name).run_id, inner
 
 
 def _of_logged(model: LoggedModel, store: Store) -> _Address:

@@ -152,6 +152,16 @@ def test_a_run_registers_its_model(
     assert _predicted(f"models:/{logged.model_id}", capsys) == _expected(first)
 
 
+def test_the_name_of_a_run_may_hold_a_slash(made: Maker, opened: Opener, remote: Store) -> None:
+    folders = {name: made(f"{name}/model", seed) for seed, name in enumerate(("mine", "mine/control"))}
+    for name, folder in folders.items():
+        run = opened(name, store=remote, experiment="named")
+        run.model(folder, name="m", model_type="distill")
+        assert run.finish(seconds=120).left == 0
+    for name, folder in {**folders, "mine/m": folders["mine"]}.items():
+        assert modelfolder.fingerprint(resolve(f"runs:/{name}")) == modelfolder.fingerprint(folder)
+
+
 def test_files_of_a_run_may_change_under_their_name(made: Maker, opened: Opener, remote: Store) -> None:
     run_id = opened("run", store=remote, experiment="files").finish(seconds=60).run_id
     assert run_id is not None
