@@ -59,7 +59,7 @@ def set_up(monkeypatch: pytest.MonkeyPatch, *, max_mb: float | None = None, timi
     monkeypatch.setattr(bench, "quantize_to_bits", lambda model, bits, serving: (model, bits))
     monkeypatch.setattr(bench, "build_parts", lambda made, serving: made)
     case: Any = SimpleNamespace(
-        wanted=SimpleNamespace(saves_bytes=True, target=None), options=SimpleNamespace(runtime=None),
+        wanted=SimpleNamespace(saves_bytes=True, target=None, serves_on="here"), options=SimpleNamespace(runtime=None),
         shape=None, task=None,
         console=SimpleNamespace(note=seen["notes"].append, slow_progress=None), max_length=8,
         clock=SimpleNamespace(check=lambda: None), bounds=SimpleNamespace(max_mb=max_mb),

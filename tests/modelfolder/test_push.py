@@ -276,7 +276,7 @@ def test_commands_that_write_a_model_take_push(command: str, capsys: pytest.Capt
             "criterion comparison",
         ),
         (["fit", ".", "--max-mb", "1", "--plan-only"], "--plan-only builds no model"),
-        (["export", ".", "--to", "pyfunc"], "an MLflow model is not a model folder"),
+        (["export", ".", "--to", "pyfunc", "--output", "x"], "an MLflow model is not a model folder"),
     ],
 )
 def test_push_needs_one_model(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
