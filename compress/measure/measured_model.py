@@ -10,6 +10,7 @@ from compress.contracts import FAKE, Measurement
 from compress.data.task import ScoredAnswers
 from compress.measure.calibration import Calibration
 from compress.measure.subject import Subject
+from compress.storage.parcels import find_name
 from evaluation.quality.churn import Group
 from evaluation.quality.gaps import Gap, find_largest_gap
 from evaluation.quality.pairing import ResampledMetric
@@ -94,8 +95,8 @@ class MeasuredModel:
     def _where(self) -> dict[str, Any]:
         ensemble = self.subject.ensemble
         if ensemble is None:
-            return {"folder": str(self.subject.folder)}
-        shares = [{"name": m.name, "folder": str(m.folder), "weight": m.weight} for m in ensemble.members]
+            return {"folder": find_name(str(self.subject.folder))}
+        shares = [{"name": m.name, "folder": find_name(str(m.folder)), "weight": m.weight} for m in ensemble.members]
         return {"folder": None, "members": shares, "combine": ensemble.combine}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from compress.errors import ExitCode, UserError, did_you_mean, nearest, printable
 from compress.recipe.library import is_recipe
 from compress.recipe.library import names as recipe_names
+from compress.storage.parcels import find_copy
 
 PATTERNS = (
     *(
@@ -49,7 +50,7 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
         return download_model(name, tracking_uri)
     from compress.modelfolder.folder import is_model_folder  # torch, which names alone do not need
 
-    path = Path(name).expanduser()
+    path = find_copy(Path(name).expanduser())
     if path.name in ("", ".."):  # `.` and `..` say nothing of the model, which is called by its folder's name
         path = path.resolve()
     if is_model_folder(path) or (path / "config.json").is_file():
@@ -64,7 +65,7 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
 
 def require_there(name: str) -> None:
     """Raise UserError, with the nearest right name, where `name` is a path and nothing is there. Imports no torch."""
-    path = Path(name).expanduser()
+    path = find_copy(Path(name).expanduser())
     if not is_address(name) and not path.exists():
         raise _missing(name, path)
 
@@ -82,7 +83,7 @@ def require_teacher(name: str) -> None:
     """The same of a name that may mean a recipe too; a misspelt recipe is reported as one."""
     if is_recipe(name):
         return
-    if nearest(name, recipe_names()) is not None and not Path(name).exists():
+    if nearest(name, recipe_names()) is not None and not find_copy(Path(name)).exists():
         raise UserError(f"no such teacher '{name}'", where="--teacher", do=did_you_mean(name, recipe_names()))
     require_there(name)
 

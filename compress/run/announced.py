@@ -20,6 +20,7 @@ from compress.recipe import Recipe, load_recipe
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.stages.shared.stage import PreparedStage, Stage, StageContext
+from compress.storage.parcels import find_copy
 
 _FOLDERS = tuple(f.name for f in dataclasses.fields(StageContext) if f.type in ("Path", "Path | None"))
 """What is a path in a context."""
@@ -66,11 +67,18 @@ def build_announced(
     recipe = load_recipe(announced["recipe"])
     spec = registry.stage_spec(announced["spec"]["kind"]).model_validate(announced["spec"])
     given = dict(announced["context"])
-    given |= {name: None if given[name] is None else Path(given[name]) for name in _FOLDERS}
-    given["ensemble"] = _ENSEMBLE.validate_python(given["ensemble"])
+    given |= {name: None if given[name] is None else find_copy(Path(given[name])) for name in _FOLDERS}
+    given["ensemble"] = _find_members(_ENSEMBLE.validate_python(given["ensemble"]))
     folder, device = given["teacher"] or given["model"], given["device"]
     vectors = None if folder is None else lambda: make_text_vectors(folder, device)
     sources = Sources(Selection.of(recipe, None, chain), console.note, vectors)
     context = StageContext(recipe=recipe, table=lambda: sources.table, corpus=lambda: sources.corpus, **given)
     context = dataclasses.replace(context, **services)
     return registry.stage_class(spec.kind)(spec, context), spec, context
+
+
+def _find_members(ensemble: Ensemble | None) -> Ensemble | None:
+    if ensemble is None:
+        return None
+    members = (dataclasses.replace(one, folder=find_copy(one.folder)) for one in ensemble.members)
+    return dataclasses.replace(ensemble, members=tuple(members))

@@ -52,6 +52,7 @@ from compress.stages.shared.model_shape import ModelShape, read_shape
 from compress.stages.shared.stage import SharedParts, StageContext
 from compress.storage import atomic
 from compress.storage.lock import run_lock
+from compress.storage.parcels import find_copy
 from compress.storage.signals import StopFlag
 from compress.tracking import Parent, TrackedRun
 from evaluation.cost.device import describe
@@ -110,13 +111,14 @@ class Run:
         sources: Sources | None = None,
         share: Share | None = None,
     ) -> None:
-        self.recipe, self.options, self.console, self.verb, self.inputs = recipe, options, console, verb, inputs
+        self.recipe, self.options, self.console, self.verb = recipe, options, console, verb
+        self.named, self.inputs = inputs, {name: find_copy(path) for name, path in inputs.items()}
         self.measures = measures
         self.stop = stop or StopFlag()
         self.selection = Selection.of(recipe, verb, options.chain)
         self.sources = sources or Sources(self.selection, console.note, self._make_vectors)
         self.contexts = Contexts(
-            self.selection, self.sources, inputs, options.device, console, self.stop, options.threads,
+            self.selection, self.sources, self.inputs, options.device, console, self.stop, options.threads,
             None if share is None else partial(share, options, console, self.stop),
         )  # fmt: skip
         self.journal = Journal(recipe, options, console, self.sources, parent=parent, tags=tags)
@@ -126,7 +128,7 @@ class Run:
         if self.options.dry_run:
             self._describe()
             return None
-        request = Request(self.recipe, self.verb, self.inputs, self.selection.begin)
+        request = Request(self.recipe, self.verb, self.named, self.selection.begin)
         folder = claim(request, self.options, self._has_interrupted_teacher)
         with self.stop, resumable(folder.path):  # this run's command continues its teacher's too
             return self._go(folder)

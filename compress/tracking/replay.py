@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from compress.storage.faults import fault, point
 from compress.storage.journal import read as read_journal
+from compress.storage.parcels import find_copy
 from compress.tracking import finished, models
 from compress.tracking import records as rec
 from compress.tracking.batch import Batch, Memory, Point
@@ -472,8 +473,9 @@ class Replay:
         self._places[record["key"]] = models.attach_model(self, client, record, points)
 
     def place(self, path: str) -> Path:
-        """A path of a record: what lies in the run's folder was written relative to it, so the folder may move."""
-        return self.folder / path
+        """A path of a record, or the copy that was sent to this machine: what lies in the run's folder was written
+        relative to it, so the folder may move."""
+        return find_copy(self.folder / path)
 
     @property
     def role_tags(self) -> dict[str, Any]:

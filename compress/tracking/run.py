@@ -16,6 +16,7 @@ from compress.errors import Stopped, printable
 from compress.storage import atomic
 from compress.storage.journal import Journal
 from compress.storage.lock import run_lock
+from compress.storage.parcels import find_name
 from compress.tracking import outages
 from compress.tracking import records as rec
 from compress.tracking.models import relative_to
@@ -158,7 +159,7 @@ class TrackedRun:
     ) -> str:
         """A model folder becomes a LoggedModel with its final figures (they become the run's too), tied to the data
         set (name, digest). Returns the key that `register` takes."""
-        place = relative_to(self.folder, Path(folder))
+        place = relative_to(self.folder, Path(find_name(str(folder))))
         key = rec.model_key(self.key, name, place)
         finite, nonfinite, _ = split_metrics(metrics or {}, None)
         if nonfinite:

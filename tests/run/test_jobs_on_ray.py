@@ -83,7 +83,7 @@ def test_a_command_connects_once_and_leaves_at_its_end(monkeypatch: pytest.Monke
     ],
 )
 def test_versions_of_workers(versions: dict[str, Any], said: str | None) -> None:
-    answer = {"versions": {**HERE, **versions}, "missing": []}
+    answer = {"versions": {**HERE, **versions}, "unshared": [], "missing": []}
     if said is None:
         check_answer("far", answer, HERE)
         return
@@ -93,16 +93,20 @@ def test_versions_of_workers(versions: dict[str, Any], said: str | None) -> None
     assert found.value.code == ExitCode.ENVIRONMENT
 
 
-def test_a_machine_sees_the_folders_or_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_shares_the_folders_or_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".probe-1").touch()
-    probe = make_probe()
-    assert probe(str(tmp_path), ".probe-1", [], PACKAGES) == {"versions": describe_here(), "missing": []}
-    for marker, read, missing in ((".probe-1", ["out/model"], "out/model"), ("out/.probe-2", [], "out")):
-        answer = probe(str(tmp_path), marker, read, PACKAGES)
-        with pytest.raises(UserError, match=f"node far does not see {missing};"):
+    probe, shared = make_probe(), [".probe-1"]
+    alike = {"versions": describe_here(), "unshared": [], "missing": []}
+    assert probe(str(tmp_path), shared, [], PACKAGES) == alike
+    lacking = probe(str(tmp_path), shared, ["model", ".probe-1"], PACKAGES)
+    assert lacking == {**alike, "missing": ["model"]}
+    check_answer("far", lacking, describe_here())  # it is sent
+    for written, unshared in (("out/.probe-2", "out"), ("runs/cache", "runs/cache")):
+        answer = probe(str(tmp_path), [*shared, written], [], PACKAGES)
+        with pytest.raises(UserError, match=f"node far does not see {unshared};"):
             check_answer("far", answer, describe_here())
-    assert probe(str(tmp_path / "none"), "marker", [], ())["missing"] == [str(tmp_path / "none")]
+    assert probe(str(tmp_path / "none"), ["marker"], [], ())["unshared"] == [str(tmp_path / "none")]
 
 
 def test_what_runs_read_is_looked_for_where_it_is_a_file_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

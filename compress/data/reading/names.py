@@ -6,6 +6,7 @@ from pathlib import Path
 
 from compress.data.reading.remote import SCHEME, RemotePath
 from compress.errors import UserError, nearest, printable
+from compress.storage.parcels import find_copy
 
 
 def require_there(name: str) -> None:
@@ -22,7 +23,8 @@ def is_elsewhere(name: str) -> bool:
 
 
 def path_of(name: str) -> Path:
-    """`name` as a path, `~` resolved. Raises UserError for what no path can be."""
+    """`name` as a path, `~` resolved, or the copy that was sent to this machine. Raises UserError for what no path can
+    be."""
     if not name.strip():
         raise UserError("no data given", do="give a file, a folder, hf:name or an embedded set")
     if name.startswith(SCHEME):
@@ -37,7 +39,7 @@ def path_of(name: str) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UserError(f"'{printable(name, 80)}' is not a path", why=printable(why, 120)) from error
-    return path
+    return find_copy(path)
 
 
 def list_embedded_names() -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from compress.data.reading import beir, files, hub
 from compress.data.reading.frame import Frame
 from compress.data.reading.names import is_elsewhere, make_unknown_error, path_of
 from compress.errors import UserError, did_you_mean, printable
+from compress.storage.parcels import find_name
 
 # split → the names it goes by in files and on the hub
 SPLITS = {
@@ -51,7 +52,8 @@ def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = 
 
     Raises UserError with the nearest names."""
     if not is_elsewhere(name):
-        return _on_disk(name, notes, splits, plain)
+        found = _on_disk(name, notes, splits, plain)
+        return replace(found, name=find_name(found.name))
     if name.startswith("hf:"):
         found = hub.read_hub(name[3:])
         return Source(_choose({s: Frame.from_dataset(d) for s, d in found.items()}, splits, name), name)

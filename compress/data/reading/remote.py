@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from compress.errors import UserError, nearest, printable
+from compress.storage.parcels import find_copy
 
 SCHEME = "s3://"
 _BUFFER = 1 << 20
@@ -168,8 +169,8 @@ Place = Path | RemotePath
 
 
 def parse_place(name: str) -> Place:
-    """A path, or an address of a store."""
-    return RemotePath.parse(name) if name.startswith(SCHEME) else Path(name)
+    """A path, or the copy that was sent to this machine, or an address of a store."""
+    return RemotePath.parse(name) if name.startswith(SCHEME) else find_copy(Path(name))
 
 
 @cache

@@ -16,6 +16,7 @@ from compress.predict.embedder import Embedder
 from compress.predict.fastest import fastest_for_many_rows
 from compress.predict.predictor import Predictor
 from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns
+from compress.storage.parcels import find_copy
 from compress.training.precision import Precision
 
 Told = Callable[[int], None]
@@ -121,4 +122,4 @@ class ModelRequest:
     @classmethod
     def unpack(cls, packed: Mapping[str, Any]) -> ModelRequest:
         """What `pack` packed."""
-        return cls(**{**packed, "folder": Path(packed["folder"])})
+        return cls(**{**packed, "folder": find_copy(Path(packed["folder"]))})

@@ -12,6 +12,7 @@ from compress.data.reading.remote import Place
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean, suggest
 from compress.predict.service import roles_of
+from compress.storage.parcels import find_name
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def build_row(
             raise row
         return columns.build(row, where)
     except UserError as error:
-        return BadRow(str(file), unit, number, error)
+        return BadRow(find_name(str(file)), unit, number, error)
 
 
 def _find_text(row: Mapping[str, Any], names: Sequence[str], flag: str, where: str, *, needed: bool) -> str | None:

@@ -22,6 +22,7 @@ from compress.data.reading.text_files import CsvForm
 from compress.errors import UserError, printable
 from compress.predict.rows.inputs import BadRow, PredictionInput, Row, TextColumns, build_row
 from compress.predict.rows.windows import AT_ONCE
+from compress.storage.parcels import find_name
 
 READABLE = ("jsonl", "csv", "parquet", "text")
 """Kinds of files."""
@@ -146,7 +147,7 @@ def _read_lines(
             del line
             row: Row = build(text, where)
         except UserError as error:
-            row = BadRow(str(file), "line", number, error)
+            row = BadRow(find_name(str(file)), "line", number, error)
         else:
             del text
         yield row

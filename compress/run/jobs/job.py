@@ -107,11 +107,17 @@ class JobSet:
         named = {str(path) for path in self.inputs.values() if path.exists()}
         return sorted(named.union(*(list_recipe_paths(job.recipe) for job in jobs)))
 
+    def list_written(self) -> list[str]:
+        """As of `Work`: none."""
+        return []
+
 
 def list_recipe_paths(recipe: Recipe) -> list[str]:
     """The local files and folders that a recipe names."""
     data, corpus = recipe.data, recipe.corpus
     named = {str(name) for name in (recipe.model, *(row.model for row in recipe.taught_by)) if name}
+    named.update(*(stage.checkpoints() for stage in recipe.stages))
+    named |= {str(getattr(getattr(stage, "masking", None), "word_list", None) or "") for stage in recipe.stages} - {""}
     named |= {corpus.source} if corpus is not None else set()
     named |= {name for name in (data.source, data.unlabelled, data.pool) if name} if data is not None else set()
     return sorted(name for name in named if Path(name).exists())

@@ -13,6 +13,7 @@ from typing import Any
 
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
+from compress.run.jobs.shipping import Node, refuse_path
 from compress.storage import atomic
 from compress.storage.disk import remove_file
 from compress.tracking import resolve_store
@@ -41,9 +42,14 @@ def _own_address(nodes: Sequence[Mapping[str, Any]]) -> str:
     return next((node["NodeManagerAddress"] for node in nodes if node["NodeManagerHostname"] == host), host)
 
 
-def check_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], folder: Path, read: Sequence[str]) -> None:
-    """Raise UserError, naming the machine, where a worker could not do a job: another version of Python, compress or
-    torch, another working folder, an output `folder` that is not shared, or something to `read` that is not there."""
+def check_nodes(
+    ray: Any, nodes: Sequence[Mapping[str, Any]], folder: Path, written: Sequence[str], read: Sequence[str]
+) -> list[tuple[Node, list[str]]]:
+    """The machines that do not see all that is to `read`, with what they lack.
+
+    Raises UserError, naming the machine, where a worker could not do a job: another version of Python, compress or
+    torch, another working folder, an output `folder` or another folder to be `written` that is not shared.
+    """
     from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
         NodeAffinitySchedulingStrategy as Affinity,
     )
@@ -53,14 +59,17 @@ def check_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], folder: Path, read
     atomic.write_text(marker, "")
     try:
         probe = ray.remote(num_cpus=0, max_retries=0)(make_probe())
-        asked = {
-            node["NodeManagerHostname"]: probe.options(scheduling_strategy=Affinity(node["NodeID"], soft=False)).remote(
-                str(Path.cwd()), str(marker), list(read), PACKAGES
+        places = [Node(node["NodeManagerHostname"], Affinity(node["NodeID"], soft=False)) for node in nodes]
+        asked = [
+            probe.options(scheduling_strategy=one.place).remote(
+                str(Path.cwd()), [str(marker), *written], list(read), PACKAGES
             )
-            for node in nodes
-        }
-        for host, answer in asked.items():
-            check_answer(host, ray.get(answer), describe_here())
+            for one in places
+        ]
+        answers = [(one, ray.get(answer)) for one, answer in zip(places, asked, strict=True)]
+        for one, answer in answers:
+            check_answer(one.host, answer, describe_here())
+        return [(one, answer["missing"]) for one, answer in answers if answer["missing"]]
     finally:
         remove_file(marker)
 
@@ -68,7 +77,7 @@ def check_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], folder: Path, read
 def make_probe() -> Any:
     """What each machine is asked, as a function that needs nothing installed there."""
 
-    def probe(folder: str, marker: str, read: list[str], packages: tuple[str, ...]) -> dict[str, Any]:
+    def probe(folder: str, shared: list[str], read: list[str], packages: tuple[str, ...]) -> dict[str, Any]:
         import os
         import platform
         from importlib import metadata
@@ -80,9 +89,10 @@ def make_probe() -> Any:
             except metadata.PackageNotFoundError:
                 found[name] = None
         if not os.path.isdir(folder):
-            return {"versions": found, "missing": [folder]}
+            return {"versions": found, "unshared": [folder], "missing": []}
         os.chdir(folder)
-        return {"versions": found, "missing": [path for path in (marker, *read) if not os.path.exists(path)]}
+        unshared, missing = ([path for path in paths if not os.path.exists(path)] for paths in (shared, read))
+        return {"versions": found, "unshared": unshared, "missing": missing}
 
     return probe
 
@@ -99,7 +109,7 @@ def describe_here() -> dict[str, str | None]:
 
 
 def check_answer(host: str, answer: Mapping[str, Any], here: Mapping[str, str | None]) -> None:
-    """Raise UserError for a machine that differs from this one."""
+    """Raise UserError for a machine that differs from this one, or does not share its folders."""
     for name, version in here.items():
         found = answer["versions"].get(name)
         if found != version:
@@ -107,10 +117,6 @@ def check_answer(host: str, answer: Mapping[str, Any], here: Mapping[str, str | 
                 f"{name} is {found or 'not installed'} on node {host}", where="--on", why=f"here it is {version}",
                 do="install the same versions on all nodes", code=ExitCode.ENVIRONMENT,
             )  # fmt: skip
-    if answer["missing"]:
-        path = Path(answer["missing"][0])
-        raise UserError(
-            f"node {host} does not see {path.parent if path.name.startswith(MARKER) else path}", where="--on",
-            do="use a folder that all nodes share for the working folder, --output and what the runs read",
-            code=ExitCode.ENVIRONMENT,
-        )  # fmt: skip
+    if answer["unshared"]:
+        path = Path(answer["unshared"][0])
+        raise refuse_path(host, str(path.parent if path.name.startswith(MARKER) else path))

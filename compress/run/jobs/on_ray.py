@@ -24,9 +24,11 @@ from compress.contracts import RunOptions
 from compress.cpus import read_cpus
 from compress.errors import ExitCode, Stopped, UserError
 from compress.run.jobs.child import explain_end, interrupt, start
+from compress.run.jobs.job import write_failure
 from compress.run.jobs.memory import KillWatch, estimate_bytes
 from compress.run.jobs.nodes import check_nodes, check_store
 from compress.run.jobs.processes import Ended, close, describe, last_line
+from compress.run.jobs.shipping import Sent, open_sent, send
 from compress.run.jobs.work import AnyJob, Work
 from compress.storage import lock
 from compress.storage.signals import StopFlag
@@ -103,14 +105,17 @@ class RayCluster:
 
     def run(self, todo: deque[AnyJob], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        sent: list[Sent] = []
         try:
             if not self.local:
                 if shared.tracked:
                     check_store(shared.options, nodes)
-                check_nodes(self.ray, nodes, shared.base, shared.list_paths(todo))
+                written, read = shared.list_written(), shared.list_paths(todo)
+                missing = check_nodes(self.ray, nodes, shared.base, written, read)
+                sent = send(self.ray, missing, console)
             count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
             console.note(f"Ray: {count}, {self.threads} CPUs for each {shared.noun}")
-            yield from self._run(todo, shared, console, stop)
+            yield from self._run(todo, shared, sent, console, stop)
         finally:
             self.leave()
 
@@ -121,7 +126,9 @@ class RayCluster:
         elif self.leaves:
             self.ray.shutdown()
 
-    def _run(self, todo: deque[AnyJob], shared: Work, console: Console, stop: StopFlag) -> Iterator[Ended]:
+    def _run(
+        self, todo: deque[AnyJob], shared: Work, sent: Sequence[Sent], console: Console, stop: StopFlag
+    ) -> Iterator[Ended]:
         task = self.ray.remote(max_retries=RETRIES, num_cpus=self.threads, num_gpus=_count_gpus(shared.options))(
             run_task
         )
@@ -133,7 +140,7 @@ class RayCluster:
                 while todo and (self.most is None or len(running) < self.most) and not stop.requested:
                     job = todo.popleft()
                     asked_bytes = choose_bytes(shared, job, memory)
-                    running[task.options(memory=asked_bytes).remote(self._pack(job, shared))] = job
+                    running[task.options(memory=asked_bytes).remote(self._pack(job, shared, sent))] = job
                     board.begin(job.name)
                 if stop.requested and not asked:
                     asked = True
@@ -149,13 +156,14 @@ class RayCluster:
                     board.say(job.name, last_line(job.log))
                 board.draw()
 
-    def _pack(self, job: AnyJob, shared: Work) -> dict[str, Any]:
+    def _pack(self, job: AnyJob, shared: Work, sent: Sequence[Sent]) -> dict[str, Any]:
         packed = shared.pack(job)
         if shared.tracked:
             packed["options"]["tracking_uri"] = resolve_store(shared.options.tracking_uri).uri
         own = {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)}
         return {
             "packed": packed, "folder": str(Path.cwd()), "log": str(job.log), "threads": self.threads, "environ": own,
+            "sent": [*sent],
         }  # fmt: skip
 
     def _explain(self, one: Any, job: AnyJob, shared: Work, asked: bool) -> UserError | Stopped | None:
@@ -247,6 +255,11 @@ def run_task(given: Mapping[str, Any]) -> tuple[int, bool]:
     wait_for_folder(folder)
     if packed["kind"] == "run":  # a task that is tried again finds the run that it began
         packed["shared"] = {**packed["shared"], "resume": True}
+    try:
+        packed["copies"] = open_sent(given["sent"])
+    except UserError as error:
+        write_failure(folder, error)
+        return error.code, False
     kernel = KillWatch()
     process = start(packed, log, threads=given["threads"], environ=given["environ"])
     try:

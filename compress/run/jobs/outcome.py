@@ -20,6 +20,7 @@ from compress.measure.subject import Subject
 from compress.run.gain import best_control
 from compress.run.results import RunReport
 from compress.storage import atomic, safe
+from compress.storage.parcels import find_name
 from evaluation.quality.runs import RecordedFigure
 
 OUTCOME = "outcome.json"
@@ -74,7 +75,7 @@ def write_outcome(report: RunReport, *, draws: bool) -> None:
 
 
 def _row(m: MeasuredModel, draws: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {"folder": str(m.subject.folder), "metric": m.metric, "document": m.as_json()}
+    row: dict[str, Any] = {"folder": find_name(str(m.subject.folder)), "metric": m.metric, "document": m.as_json()}
     if draws and m.scored is not None and m.metric is not None and m.metric in m.scored.metrics:
         drawn = RecordedFigure.of(m.scored.rows, m.scored.metrics[m.metric])
         row["draws"] = {"rows": m.scored.rows, "value": drawn.value, "figures": drawn.figures.tolist()}

@@ -66,7 +66,7 @@ def share_parts(
 ) -> None:
     """Have all parts made that are missing, by the workers that the flags name. Raises as `make_shards`."""
     announced = announce_stage(context.recipe, spec, context)
-    folders = (context.model, context.teacher, context.general_teacher, parts.place)
+    folders = (context.model, context.teacher, context.general_teacher)
     members = () if context.ensemble is None else context.ensemble.members
     read = sorted({str(path) for path in (*folders, *(m.folder for m in members)) if path is not None})
     work = StageWork(context.folder, options, announced, parts, tuple(read))

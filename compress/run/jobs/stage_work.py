@@ -80,6 +80,10 @@ class StageWork(ByWorkers):
         """As of `Work`."""
         return [*self.read]
 
+    def list_written(self) -> list[str]:
+        """As of `Work`."""
+        return [] if self.parts is None else [str(self.parts.place)]
+
 
 def unpack_stage(packed: Mapping[str, Any]) -> tuple[WorkerJob, StageWork]:
     """What `StageWork.pack` packed."""

@@ -66,6 +66,10 @@ class Work(Protocol):
         """The local files and folders that the jobs read."""
         ...
 
+    def list_written(self) -> list[str]:
+        """Folders beside `base` that the jobs write: all machines must share them."""
+        ...
+
 
 @dataclass(frozen=True)
 class WorkerJob:
@@ -97,6 +101,10 @@ class ByWorkers:
     tracked: ClassVar[bool] = False
     less_memory: ClassVar[str] = "use fewer --workers"
     copies: ClassVar[int] = 2
+
+    def list_written(self) -> list[str]:
+        """As of `Work`: none."""
+        return []
 
 
 class ShardWork(Work, Protocol):
