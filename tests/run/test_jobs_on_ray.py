@@ -12,6 +12,7 @@ from compress.contracts import Override, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import LoadedRecipe
 from compress.run.jobs import Job, JobSet, hold_cluster, memory, on_ray, require_cluster, runner
+from compress.run.jobs.job import list_recipe_paths
 from compress.run.jobs.nodes import PACKAGES, check_answer, check_store, describe_here, make_probe
 from compress.run.jobs.on_ray import import_ray, share_cluster
 
@@ -120,6 +121,20 @@ def test_what_runs_read_is_looked_for_where_it_is_a_file_here(tmp_path: Path, mo
     assert shared.list_paths([Job("a", recipe, tmp_path / "a", "a")]) == ["data", "general", "model"]
     (tmp_path / "data").rmdir()
     assert shared.list_paths([Job("a", recipe, tmp_path / "a", "a")]) == ["general", "model"], "a name of something"
+
+
+def test_what_stages_read_is_looked_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("general", "small", "words.txt"):
+        (tmp_path / name).touch()
+    mask = {"strategy": "static", "whole_word": True, "word_list": "words.txt"}
+    told = {"stages.0.student": {"model": "small"}, "stages.0.masking": mask, "teacher": "general"}
+    overrides = [Override(key, value, "x") for key, value in told.items()]
+    assert list_recipe_paths(LoadedRecipe.read("replay-distilbert", overrides).recipe) == [
+        "general",
+        "small",
+        "words.txt",
+    ]
 
 
 def test_a_task_asks_for_memory_by_its_models_but_no_more_than_a_node_has(tmp_path: Path) -> None:

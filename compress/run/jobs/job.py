@@ -117,7 +117,8 @@ def list_recipe_paths(recipe: Recipe) -> list[str]:
     data, corpus = recipe.data, recipe.corpus
     named = {str(name) for name in (recipe.model, *(row.model for row in recipe.taught_by)) if name}
     named.update(*(stage.checkpoints() for stage in recipe.stages))
-    named |= {str(getattr(getattr(stage, "masking", None), "word_list", None) or "") for stage in recipe.stages} - {""}
+    masks = (getattr(stage, "masking", None) for stage in recipe.stages)
+    named.update(mask.word_list for mask in masks if mask is not None and mask.word_list)
     named |= {corpus.source} if corpus is not None else set()
     named |= {name for name in (data.source, data.unlabelled, data.pool) if name} if data is not None else set()
     return sorted(name for name in named if Path(name).exists())
