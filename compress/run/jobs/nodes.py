@@ -45,7 +45,7 @@ def _own_address(nodes: Sequence[Mapping[str, Any]]) -> str:
 def check_nodes(
     ray: Any, nodes: Sequence[Mapping[str, Any]], folder: Path, written: Sequence[str], read: Sequence[str]
 ) -> list[tuple[Node, list[str]]]:
-    """The machines that do not see all that is to `read`, with what they lack.
+    """The machines that do not see all that is to `read`, with what they lack; of those that have CPUs for a job.
 
     Raises UserError, naming the machine, where a worker could not do a job: another version of Python, compress or
     torch, another working folder, an output `folder` or another folder to be `written` that is not shared.
@@ -69,7 +69,12 @@ def check_nodes(
         answers = [(one, ray.get(answer)) for one, answer in zip(places, asked, strict=True)]
         for one, answer in answers:
             check_answer(one.host, answer, describe_here())
-        return [(one, answer["missing"]) for one, answer in answers if answer["missing"]]
+        works = [bool(node["Resources"].get("CPU")) for node in nodes]
+        return [
+            (one, answer["missing"])
+            for (one, answer), can in zip(answers, works, strict=True)
+            if can and answer["missing"]
+        ]
     finally:
         remove_file(marker)
 
