@@ -23,7 +23,7 @@ from compress.fit.request.options import FitOptions
 from compress.fit.run import Fit
 from compress.fit.train import trials as trials_of_a_fit
 from compress.fit.train.trainer import OutOfTime, TrainingJob
-from compress.fit.train.trials import STARTED, Trials, open_study, require
+from compress.fit.train.trials import STARTED, WHERE, Trials, open_study, require
 from evaluation.cost.latency import Latency
 
 
@@ -130,6 +130,20 @@ def test_a_first_trial_that_two_processes_queued_at_once_is_run_once(tmp_path: P
         one = bench.run(2)
     assert states(one) == ["COMPLETE", "FAIL", "COMPLETE"], "the copy does not count as one of the two"
     assert [job.settings.rate == 1e-4 for job in bench.jobs] == [True] * 3 + [False] * 3
+
+
+def test_a_queued_trial_that_two_processes_are_given_at_once_is_run_by_one(tmp_path: Path) -> None:
+    bench, told = Bench(tmp_path), optuna.Trial.set_user_attr
+
+    def and_then_the_other(one: optuna.Trial, key: str, value: Any) -> None:
+        told(one, key, value)
+        if key == WHERE and one.number == 0:
+            told(one, key, "another process")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optuna.Trial, "set_user_attr", and_then_the_other)
+        one = bench.run(2)
+    assert states(one) == ["RUNNING", "COMPLETE", "COMPLETE"]
 
 
 def test_each_rung_goes_on_where_the_last_one_stood_and_the_worse_are_given_up(tmp_path: Path) -> None:

@@ -182,8 +182,10 @@ class Trials:
             trial = study.ask()
             trial.set_user_attr(WHERE, self.where)
             if self._repeats(study, trial.number):
-                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                study.tell(trial, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
                 continue
+            if study.trials[trial.number].user_attrs.get(WHERE) != self.where:
+                continue  # a database may hand one queued trial to two processes that ask at once: the last keeps it
             settings, steps = self._asked(trial)
             said = json.dumps([settings.as_json(), steps], sort_keys=True)
             # By its settings: one that is run again goes on where it was stopped.
