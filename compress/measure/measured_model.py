@@ -10,7 +10,7 @@ from compress.contracts import FAKE, Measurement
 from compress.data.task import ScoredAnswers
 from compress.measure.calibration import Calibration
 from compress.measure.subject import Subject
-from compress.storage.parcels import find_name
+from compress.storage.sent import find_name
 from evaluation.quality.churn import Group
 from evaluation.quality.gaps import Gap, find_largest_gap
 from evaluation.quality.pairing import ResampledMetric

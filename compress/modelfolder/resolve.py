@@ -8,7 +8,7 @@ from pathlib import Path
 from compress.errors import ExitCode, UserError, did_you_mean, nearest, printable
 from compress.recipe.library import is_recipe
 from compress.recipe.library import names as recipe_names
-from compress.storage.parcels import find_copy
+from compress.storage.sent import find_copy
 
 PATTERNS = (
     *(

@@ -20,7 +20,7 @@ from compress.recipe import Recipe, load_recipe
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.stages.shared.stage import PreparedStage, Stage, StageContext
-from compress.storage.parcels import find_copy
+from compress.storage.sent import find_copy
 
 _FOLDERS = tuple(f.name for f in dataclasses.fields(StageContext) if f.type in ("Path", "Path | None"))
 """What is a path in a context."""

@@ -52,7 +52,7 @@ from compress.stages.shared.model_shape import ModelShape, read_shape
 from compress.stages.shared.stage import SharedParts, StageContext
 from compress.storage import atomic
 from compress.storage.lock import run_lock
-from compress.storage.parcels import find_copy
+from compress.storage.sent import find_copy
 from compress.storage.signals import StopFlag
 from compress.tracking import Parent, TrackedRun
 from evaluation.cost.device import describe

@@ -1,5 +1,5 @@
-"""Files that are copied to another machine: packed here, kept in the cache folder there by the digest of their content,
-and found by the path that they have here."""
+"""Files that are copied to another machine: packed here, and kept in the cache folder there by the digest of their
+content. `sent` finds them there."""
 
 from __future__ import annotations
 
@@ -121,31 +121,3 @@ def _read(file: Path) -> bytes:
 
 def _explain(error: OSError, where: str) -> UserError:
     return UserError("cannot be read", where=where, why=error.strerror)
-
-
-# --- where a copy is used -----------------------------------------------------------------------------------------
-
-_copies: dict[str, str] = {}
-"""Absolute path of what is not on this machine → its copy."""
-_names: dict[str, str] = {}
-"""Copy → path as it was named."""
-
-
-def use_copies(copies: Mapping[str, str]) -> None:
-    """From now on this process finds these: path as it was named → copy."""
-    _copies.clear()
-    _copies.update({os.path.abspath(path): copy for path, copy in copies.items()})
-    _names.clear()
-    _names.update({copy: str(Path(path)) for path, copy in copies.items()})
-
-
-def find_copy(path: Path) -> Path:
-    """`path`; where nothing is there, its copy, if it was sent to this machine."""
-    if not _copies or path.exists():
-        return path
-    return Path(_copies.get(os.path.abspath(path), path))
-
-
-def find_name(path: str) -> str:
-    """How the command named what `find_copy` found, as records and rejected rows repeat it; any other path as it is."""
-    return _names.get(path, path)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from compress.storage.faults import fault, point
 from compress.storage.journal import read as read_journal
-from compress.storage.parcels import find_copy
+from compress.storage.sent import find_copy
 from compress.tracking import finished, models
 from compress.tracking import records as rec
 from compress.tracking.batch import Batch, Memory, Point

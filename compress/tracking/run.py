@@ -16,7 +16,7 @@ from compress.errors import Stopped, printable
 from compress.storage import atomic
 from compress.storage.journal import Journal
 from compress.storage.lock import run_lock
-from compress.storage.parcels import find_name
+from compress.storage.sent import find_name
 from compress.tracking import outages
 from compress.tracking import records as rec
 from compress.tracking.models import relative_to

@@ -12,7 +12,8 @@ from compress.data.reading.places import open_source
 from compress.data.reading.remote import parse_place
 from compress.errors import UserError
 from compress.modelfolder.resolve import model_label, resolve
-from compress.storage.parcels import find_copy, find_name, plan_parcels, use_copies
+from compress.storage.parcels import plan_parcels
+from compress.storage.sent import find_copy, find_name, use_copies
 
 
 @pytest.fixture(autouse=True)

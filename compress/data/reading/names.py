@@ -6,7 +6,10 @@ from pathlib import Path
 
 from compress.data.reading.remote import SCHEME, RemotePath
 from compress.errors import UserError, nearest, printable
-from compress.storage.parcels import find_copy
+from compress.storage.sent import find_copy
+
+FOR_TEXT = "commands that read plain text take it as --unlabelled or --corpus"
+"""Said where rows with labels are needed, and plain text is given."""
 
 
 def require_there(name: str) -> None:

@@ -15,7 +15,7 @@ from compress.data.reading import beir, files, hub
 from compress.data.reading.frame import Frame
 from compress.data.reading.names import is_elsewhere, make_unknown_error, path_of
 from compress.errors import UserError, did_you_mean, printable
-from compress.storage.parcels import find_name
+from compress.storage.sent import find_name
 
 # split → the names it goes by in files and on the hub
 SPLITS = {

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from compress.errors import UserError, nearest, printable
-from compress.storage.parcels import find_copy
+from compress.storage.sent import find_copy
 
 SCHEME = "s3://"
 _BUFFER = 1 << 20

@@ -16,7 +16,7 @@ from compress.predict.embedder import Embedder
 from compress.predict.fastest import fastest_for_many_rows
 from compress.predict.predictor import Predictor
 from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns
-from compress.storage.parcels import find_copy
+from compress.storage.sent import find_copy
 from compress.training.precision import Precision
 
 Told = Callable[[int], None]

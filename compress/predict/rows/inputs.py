@@ -12,7 +12,7 @@ from compress.data.reading.remote import Place
 from compress.data.task import Task
 from compress.errors import UserError, did_you_mean, suggest
 from compress.predict.service import roles_of
-from compress.storage.parcels import find_name
+from compress.storage.sent import find_name
 
 
 @dataclass(frozen=True)

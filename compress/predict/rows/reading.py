@@ -22,7 +22,7 @@ from compress.data.reading.text_files import CsvForm
 from compress.errors import UserError, printable
 from compress.predict.rows.inputs import BadRow, PredictionInput, Row, TextColumns, build_row
 from compress.predict.rows.windows import AT_ONCE
-from compress.storage.parcels import find_name
+from compress.storage.sent import find_name
 
 READABLE = ("jsonl", "csv", "parquet", "text")
 """Kinds of files."""

@@ -105,7 +105,7 @@ def run_packed(packed: Mapping[str, Any]) -> int:
     """Do the job; returns the exit code. An error is printed, and left in the job's folder."""
     from compress.console import Console
     from compress.run.jobs.job import write_failure
-    from compress.storage.parcels import use_copies
+    from compress.storage.sent import use_copies
     from compress.tracking.names import redact
     from compress.tracking.outages import reported_once
 

@@ -20,7 +20,7 @@ from compress.measure.subject import Subject
 from compress.run.gain import best_control
 from compress.run.results import RunReport
 from compress.storage import atomic, safe
-from compress.storage.parcels import find_name
+from compress.storage.sent import find_name
 from evaluation.quality.runs import RecordedFigure
 
 OUTCOME = "outcome.json"
