@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from compress.data.reading.frame import CHUNK, Column, Frame
+from compress.data.reading.names import FOR_TEXT
 from compress.errors import UserError, did_you_mean, printable, suggest
 from compress.storage.spill import note_read
 
@@ -198,8 +199,7 @@ def unknown_label(frame: Frame, where: str) -> UserError:
     """For rows that must have labels where no column looks like one."""
     if len(frame.columns) == 1:
         why = f"its only column is '{printable(str(next(iter(frame.columns))), 60)}'"
-        do = "give labelled rows; commands that read plain text take it as --unlabelled or --corpus"
-        return UserError("has no labels", where=where, why=why, do=do)
+        return UserError("has no labels", where=where, why=why, do=f"give labelled rows; {FOR_TEXT}")
     return _unknown("label", "--label-column", frame, where)
 
 

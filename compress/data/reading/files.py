@@ -6,7 +6,7 @@ from pathlib import Path
 
 from compress.data.reading import text_files
 from compress.data.reading.frame import Frame, FrameBuilder
-from compress.data.reading.names import make_missing_error
+from compress.data.reading.names import FOR_TEXT, make_missing_error
 from compress.data.reading.remote import Place
 from compress.errors import UserError, printable
 from compress.storage.foreign import refuse_special_file
@@ -51,9 +51,7 @@ def read_file(path: Path, notes: list[str], *, plain: bool = False) -> Frame:
         raise UserError(
             f"cannot read '{path.suffix or path.name}' files as a table",
             where=str(path),
-            do="known: "
-            + ", ".join(TABLES)
-            + ("; commands that read plain text take it as --unlabelled or --corpus" if kind else ""),
+            do="known: " + ", ".join(TABLES) + (f"; {FOR_TEXT}" if kind else ""),
         )
     head = look(path)
     if kind in ("parquet", "arrow"):

@@ -37,7 +37,7 @@ def join_teachers(lead: LoadedModel, precision: Precision, context: StageContext
         return ready
     context.say(ensemble.sentence())
     others = [
-        (prepare(load_model(m.folder, keep={"task"}, device=context.device).model, precision), places)
+        (prepare(load_task_teacher(m.folder, context).model, precision), places)
         for m, places in zip(ensemble.members, members_in_order(ensemble), strict=True)
         if m is not ensemble.leader
     ]
