@@ -237,7 +237,7 @@ def build_step(loss: str, sizes: Sizes, batches: Sequence[Batch]) -> gpu.Call:
     return step
 
 
-KERNELS = {"task": (117, 90), "triple": (162, 90), "TinyBERT": (61, 129)}
+KERNELS = {"task": (117, 88), "triple": (180, 88), "TinyBERT": (61, 129)}
 """Loss → launches of a step beside those of the teacher's layers, and for each layer of the student; counted on the
 simulated device (tests/simcuda)."""
 
@@ -370,7 +370,8 @@ def _measure(
                 lambda c=call: (c(0), torch.cuda.synchronize()), counters, seconds=sizes.energy_seconds
             )
     except Exception as error:  # a runtime that fails leaves the others their figures
-        why = "out of memory" if is_out_of_memory(error) else printable(str(error).partition("\n")[0], 80)
+        what = error.what if isinstance(error, UserError) else str(error).partition("\n")[0]
+        why = "out of memory" if is_out_of_memory(error) else printable(what, 60)
         for figure in figures:
             figure.why = why or type(error).__name__
     finally:

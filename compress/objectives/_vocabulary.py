@@ -33,7 +33,11 @@ BlockLoss = Callable[[Tensor, Tensor | None, int, int], Tensor]
 
 def logits_at(output: VocabularyOutput, rows: Tensor | None) -> Tensor:
     """(R, V) of the shared logits: at the tokens `rows`, or at every token when None."""
-    logits = output.shared_logits(_compute_padded if kernels.support(output.features) else None)
+    on_gpu = kernels.support(output.features)
+    if on_gpu and rows is not None and output.positions is None:
+        # A second product of a few rows is faster than to add their gradient to that of all, which is of gigabytes.
+        return _compute_padded(dataclasses.replace(output, features=output.features.index_select(0, rows)))
+    logits = output.shared_logits(_compute_padded if on_gpu else None)
     if output.positions is not None:
         assert rows is not None, "logits of all tokens are needed, but the model computed only the masked ones"
         return logits
@@ -246,4 +250,8 @@ class _MeanLoss(torch.autograd.Function):
         if gradient is None:
             raise RuntimeError("backward can be called only once on a vocabulary loss")
         ctx.gradient = None  # pyright: ignore[reportAttributeAccessIssue]
-        return gradient.mul_(grad), None
+        if gradient.is_contiguous():
+            gradient.mul_(grad)
+        else:
+            kernels.scale_(gradient, grad)
+        return gradient, None

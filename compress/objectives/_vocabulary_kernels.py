@@ -73,9 +73,27 @@ def cross_entropy(logits: Tensor, labels: Tensor, gradient: Tensor | None, slope
 
 
 def new_gradient(logits: Tensor) -> Tensor:
-    """(R, V) for the gradient of such logits, in rows that lie a multiple of 64 numbers apart."""
+    """(R, V) for the gradient of such logits, in rows that lie a multiple of 64 numbers apart, with zeros between."""
     rows, size = logits.shape
-    return logits.new_empty(rows, _round_up(size, MULTIPLE))[:, :size]
+    buffer = logits.new_empty(rows, _round_up(size, MULTIPLE))
+    buffer[:, size:] = 0
+    return buffer[:, :size]
+
+
+def whole_rows(gradient: Tensor) -> Tensor:
+    """(R, V') of what `new_gradient` made, with the zeros: memory without gaps, which a GPU reads faster. Any other
+    gradient (R, V) is copied into such memory."""
+    rows, size = gradient.shape
+    width = _round_up(size, MULTIPLE)
+    if gradient.stride() != (width, 1):
+        return F.pad(gradient, (0, width - size))
+    return gradient.as_strided((rows, width), (width, 1))
+
+
+def scale_(gradient: Tensor, factor: Tensor) -> None:
+    """Multiply what `new_gradient` made by a number () in fp32, in place: rounded once, and four times as fast as
+    `mul_`, which reads numbers of two kinds one by one."""
+    torch._amp_foreach_non_finite_check_and_unscale_([whole_rows(gradient)], torch.zeros_like(factor), factor)
 
 
 # --- logits in rows that a GPU reads fast ---
@@ -113,10 +131,11 @@ class _PaddedProduct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         features, table = ctx.saved_tensors
         wants_features, wants_weight, wants_bias = ctx.needs_input_grad
+        grad = whole_rows(grad)
         return (
-            grad @ table[: ctx.size] if wants_features else None,
-            (grad.mT @ features).to(ctx.weight_dtype) if wants_weight else None,
-            grad.sum(0).to(ctx.bias_dtype) if wants_bias else None,
+            grad @ table if wants_features else None,
+            (grad.mT @ features)[: ctx.size].to(ctx.weight_dtype) if wants_weight else None,
+            grad.sum(0)[: ctx.size].to(ctx.bias_dtype) if wants_bias else None,
         )
 
 

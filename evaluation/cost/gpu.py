@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from evaluation.cost.roofline import Ceilings
 
 Call = Callable[[int], Any]
 """Takes the number of the round, so that each may have other data."""
+LAUNCHES = 30
 ROUNDS = 4
 """Turns of all calls: clocks and neighbours are then the same for all."""
 
@@ -76,20 +78,22 @@ def count_waits(call: Call) -> int:
 
 
 def measure_ceilings(size: int, elements: int, device: str = "cuda") -> Ceilings:
-    """Of this device: a product of (size, size) matrices, a copy of so many bf16 numbers, and 100 launches in a row."""
-    a, b = (torch.ones(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
-    x, y = (torch.zeros(elements, device=device, dtype=torch.bfloat16) for _ in range(2))
-    one = torch.zeros(1, device=device)
+    """Of this device: a product of (size, size) matrices, a copy of so many bf16 numbers, and the host's time for a
+    small product, norm and addition, by which a launch counts: of additions alone it would be half."""
+    # Random numbers: on equal ones a GPU draws less power, and is faster.
+    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    x, y = (torch.randn(elements, device=device, dtype=torch.bfloat16) for _ in range(2))
+    small, bias = torch.randn(64, 64, device=device, dtype=torch.bfloat16), torch.zeros(64, device=device).bfloat16()
 
     def launch(number: int) -> None:
-        for _ in range(100):
-            one.add_(1)
+        for _ in range(LAUNCHES):
+            F.layer_norm(F.linear(small, small, bias) + small, (64,))
 
     found = time_in_turns({"product": lambda _: a @ b, "copy": lambda _: y.copy_(x), "launch": launch}, 12)
     return Ceilings(
         flops=2.0 * size**3 / (found["product"].device / 1e3),
         bytes=4.0 * elements / (found["copy"].device / 1e3),
-        launch=found["launch"].host / 1e3 / 100,
+        launch=found["launch"].host / 1e3 / (3 * LAUNCHES),
     )
 
 

@@ -73,7 +73,7 @@ class Prediction:
         return max(self.device_ms, self.host_ms)
 
 
-LAYER_KERNELS, OTHER_KERNELS = 12, 10
+LAYER_KERNELS, OTHER_KERNELS = 10, 10
 """Launches at inference, of a layer and beside the layers; counted on the simulated device (tests/simcuda)."""
 
 

@@ -6,10 +6,12 @@ import importlib.util
 import shutil
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from encoder_helpers import VARIATIONS, batch, heads, model
+from torch import Tensor
 
 from compress.contracts import Needs
 from compress.encoder.config.encoder import EncoderConfig
@@ -17,6 +19,7 @@ from compress.encoder.infer import compiled
 from compress.encoder.infer.compiled import prepare_compiled
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
+from compress.encoder.modules.pattern import FULL
 from compress.errors import ExitCode, UserError
 
 ANSWERS = Needs(logits=True)
@@ -106,3 +109,18 @@ def test_what_torchao_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
         return
     with pytest.raises(UserError, match="--runtime torchao-fp8: this device does not support fp8 matrix products"):
         prepare_compiled(model(config), products="fp8")
+
+
+def test_where_attention_is_one_kernel_a_layer_is_compiled_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, *_: Any) -> Tensor:
+        return q + v * bounds[-1]
+
+    monkeypatch.setattr(compiled, "attend_varlen", attend)
+    config = EncoderConfig.uniform(vocabulary=50, hidden=32, layers=1, heads=2, feed_forward=64, max_positions=32)
+    layer: Any = Model(config).eval().encoder.layers[0]
+    made = compiled._CompiledLayer(layer)
+    whole = torch.compile(made._run_whole, backend="eager", fullgraph=True, dynamic=True)
+    for tokens, longest in ((9, 5), (30, 7), (12, 12)):
+        x, bounds = torch.randn(tokens, 32), torch.tensor([0, longest, tokens], dtype=torch.int32)
+        expected = made._run_whole(x, bounds, longest, FULL, None)
+        torch.testing.assert_close(whole(x, bounds, longest, FULL, None), expected)

@@ -115,5 +115,5 @@ def test_packs_on_this_machine() -> None:
         pytest.skip("torch without oneDNN")
     assert can_pack("fp32")
     kinds = {type(module).__name__ for module in prepare(model(UNIFORM)).model.modules()}
-    assert "PackedAttention" in kinds
+    assert "JoinedAttention" in kinds
     assert "Linear" not in kinds

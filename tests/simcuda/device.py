@@ -304,28 +304,47 @@ def _scale(q: Tensor, scale: float | None) -> float:
     return q.shape[-1] ** -0.5 if scale is None else scale
 
 
-def _varlen(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor | None, max_q: int, max_k: int,
-            is_causal: bool = False, scale: float | None = None, window_size: Any = None,
-            *_: Any, **__: Any) -> Any:  # fmt: skip
+def _flash(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int, dropout: float,
+           is_causal: bool, debug: bool, *, scale: float | None = None, window_size_left: int = -1,
+           window_size_right: int = -1, **_: Any) -> Any:  # fmt: skip
     assert q.dtype in (torch.bfloat16, torch.float16), q.dtype
     assert cu_q.dtype == torch.int32, cu_q.dtype
     assert q.shape[-1] % 8 == 0
     assert not is_causal
+    random = torch.randint(2**40, (2,)) if dropout else torch.zeros(2, dtype=torch.int64)
     context = torch.empty_like(q)
-    for place, (_q, _k, value), shares in _sequences((q, k, v), cu_q, scale, window_size):
-        context[place] = (shares @ value).transpose(0, 1).to(q.dtype)
-    return context, q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32), torch.zeros(2, dtype=torch.uint64)
+    drop = _Dropped(random, dropout)
+    for place, (_q, _k, value), shares in _sequences((q, k, v), cu_q, scale, (window_size_left, window_size_right)):
+        context[place] = (drop(shares) @ value).transpose(0, 1).to(q.dtype)
+    lse = q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32)
+    return context, lse, random.to(torch.uint64), torch.zeros((), dtype=torch.uint64), q.new_empty(0)
 
 
-def _varlen_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, cu_q: Tensor,
-                     cu_k: Tensor, max_q: int, max_k: int, is_causal: bool, rng: Tensor,
-                     scale: float | None = None, window_size: Any = None, *_: Any, **__: Any) -> Any:  # fmt: skip
+def _flash_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, cu_q: Tensor,
+                    cu_k: Tensor, max_q: int, max_k: int, dropout: float, is_causal: bool, random: Tensor, *_: Any,
+                    scale: float | None = None, window_size_left: int = -1, window_size_right: int = -1,
+                    **__: Any) -> Any:  # fmt: skip
     made = [torch.empty_like(x) for x in (q, k, v)]
-    for place, (query, key, value, above), shares in _sequences((q, k, v, grad), cu_q, scale, window_size):
-        scores = aten._softmax_backward_data(above @ value.mT, shares, -1, torch.float32) * _scale(q, scale)
-        for gradient, part in zip(made, (scores @ key, scores.mT @ query, shares.mT @ above), strict=True):
+    drop, window = _Dropped(random.to(torch.int64), dropout), (window_size_left, window_size_right)
+    for place, (query, key, value, above), shares in _sequences((q, k, v, grad), cu_q, scale, window):
+        kept = drop(shares)
+        shown = torch.where(kept == 0, 0.0, above @ value.mT) / (1 - dropout)
+        scores = aten._softmax_backward_data(shown, shares, -1, torch.float32) * _scale(q, scale)
+        for gradient, part in zip(made, (scores @ key, scores.mT @ query, kept.mT @ above), strict=True):
             gradient[place] = part.transpose(0, 1).to(q.dtype)
     return tuple(made)
+
+
+class _Dropped:
+    """Shares of attention of one sequence after another, some of them set to 0 by a seed. rate: of them."""
+
+    def __init__(self, seed: Tensor, rate: float) -> None:
+        self._random, self._rate = torch.Generator().manual_seed(int(seed[0])), rate
+
+    def __call__(self, shares: Tensor) -> Tensor:
+        if not self._rate:
+            return shares
+        return shares * (torch.rand(shares.shape, generator=self._random) >= self._rate) / (1 - self._rate)
 
 
 # --- our own kernels ---
@@ -351,8 +370,8 @@ def _cross_entropy(logits: Tensor, labels: Tensor, loss: Tensor, gradient: Tenso
 KERNELS: dict[str, Callable[..., Any]] = {
     "compress::divergence_": _divergence,
     "compress::cross_entropy_": _cross_entropy,
-    "torch_attn::_varlen_attn": _varlen,
-    "torch_attn::_varlen_attn_backward": _varlen_backward,
+    "aten::_flash_attention_forward": _flash,
+    "aten::_flash_attention_backward": _flash_backward,
 }
 
 
@@ -398,12 +417,16 @@ def report_one_device() -> Iterator[None]:
         "current_stream": lambda device=None: _Host.stream,
         "CUDAGraph": graphs.Graph,
         "graph": graphs.record_graph,
-        "graph_pool_handle": lambda: None,
+        "graph_pool_handle": lambda: (0, 1),
+        "default_generators": (
+            SimpleNamespace(clone_state=torch.get_rng_state, graphsafe_set_state=torch.set_rng_state),
+        ),
     }
     with contextlib.ExitStack() as stack:
         for name, reply in replies.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, reply))
         stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
+        stack.enter_context(mock.patch.object(torch._C, "_cuda_endAllocateToPool", create=True))
         stack.enter_context(mock.patch("compress.objectives._vocabulary_kernels.are_working", return_value=True))
         yield
 

@@ -1,8 +1,8 @@
 """A model compiled by torch.compile, its matrices as they are or quantized by torchao: for GPUs first, CPUs too.
 
-Between two attentions everything is one compiled piece: products, activation, residual and norm. Attention itself runs
-outside, on the sequences as they are packed: how many there are and how long is different in every batch, and must not
-be compiled anew each time. Layers of one shape share one compilation.
+A layer is one compiled piece on a GPU, whose kernel for attention reads sequences of any lengths. Elsewhere attention
+runs outside, on the sequences as they are packed: how many there are and how long is different in every batch, and must
+not be compiled anew each time. Layers of one shape share one compilation.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from compress.console import silence_output
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.encoder.infer.prepare import DTYPES, Precision, PreparedModel, copy_in_dtype
+from compress.encoder.infer.prepare import DTYPES, Precision, PreparedModel, copy_in_dtype, join_projections
 from compress.encoder.integers.fake_quantized import QuantizedLinear, fold
 from compress.encoder.modules.layers import Attention, EncoderLayer, LayerTrace, Position
-from compress.encoder.modules.layout import Layout
+from compress.encoder.modules.layout import Layout, PackedLayout, attend_varlen
 from compress.encoder.modules.model import NOTHING, Model
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import ScoreBias
@@ -69,6 +69,8 @@ def prepare_compiled(model: Model, precision: Precision = "fp32", products: Prod
     if products != "float":
         quantize_products(twin, products, where)
     fold(twin)
+    if products == "float" and twin.encoder.embeddings.word.weight.is_cuda:
+        join_projections(twin)
     for group, layer in enumerate(twin.encoder.layers):
         assert isinstance(layer, EncoderLayer)
         twin.encoder.layers[group] = _CompiledLayer(layer)
@@ -160,12 +162,13 @@ def _plain_matrices(twin: Model, where: str) -> None:
 
 
 class _CompiledLayer(nn.Module):
-    """A layer, compiled but for its attention."""
+    """A layer, compiled: whole, or but for its attention."""
 
     def __init__(self, layer: EncoderLayer) -> None:
         super().__init__()
         self.layer = layer
-        self._compiled: tuple[Callable[..., Tensor]] = (torch.compile(layer, dynamic=True, backend=BACKEND),)
+        self._in_parts: Callable[..., Tensor] = torch.compile(self._run_in_parts, dynamic=True, backend=BACKEND)
+        self._whole: Callable[..., Tensor] = torch.compile(self._run_whole, dynamic=True, backend=BACKEND)
 
     @property
     def attention(self) -> Attention:
@@ -183,7 +186,46 @@ class _CompiledLayer(nn.Module):
     ) -> Tensor:
         if trace.wants_maps or trace.wants_projections:
             return self.layer(x, layout, trace, pattern, position, between)
-        return self._compiled[0](x, _Outside(layout), trace, pattern, position)
+        bounds = self._find_bounds(x, layout, pattern, position)
+        if bounds is None:
+            return self._in_parts(x, layout, pattern, position)
+        assert isinstance(layout, PackedLayout)
+        return self._whole(x, bounds, layout.max_length, pattern, position)
+
+    def _find_bounds(
+        self, x: Tensor, layout: Layout, pattern: AttentionPattern, position: Position | None
+    ) -> Tensor | None:
+        attention, has_bias = self.layer.attention, position is not None and not isinstance(position, tuple)
+        if has_bias or attention.globals is not None or not isinstance(layout, PackedLayout):
+            return None
+        return layout.find_bounds(x.dtype, attention.head_width, pattern)
+
+    def _run_in_parts(self, x: Tensor, layout: Layout, pattern: AttentionPattern, position: Position | None) -> Tensor:
+        return self.layer(x, _Outside(layout), LayerTrace(), pattern, position)
+
+    def _run_whole(
+        self, x: Tensor, bounds: Tensor, max_length: int, pattern: AttentionPattern, position: Position | None
+    ) -> Tensor:
+        return self.layer(x, _Inside(bounds, max_length), LayerTrace(), pattern, position)
+
+
+class _Inside:
+    """A layout whose attention the compiler calls as one kernel."""
+
+    def __init__(self, bounds: Tensor, max_length: int) -> None:
+        self.bounds, self.max_length = bounds, max_length
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        dropout: float,
+        pattern: AttentionPattern = FULL,
+        scores: ScoreBias | None = None,
+    ) -> Tensor:
+        return attend_varlen(q, k, v, self.bounds, self.max_length, dropout, pattern)
 
 
 class _Outside:

@@ -8,8 +8,10 @@ real tokens only. Never run on a GPU: experimental.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -100,21 +102,40 @@ def record_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], ob
     All graphs use the same memory, but for their results: they run one after the other. Other threads, which prepare
     batches or write files, may go on: what they ask of the driver is no part of the graph.
     """
-    graph, here = torch.cuda.CUDAGraph(), torch.cuda.stream(torch.cuda.current_stream())
-    # Of a capture that fails, torch leaves the stream current.
-    with here, torch.cuda.graph(graph, pool=_open_pool(), capture_error_mode="thread_local"):
-        result = compute()
+    graph, here, pool = torch.cuda.CUDAGraph(), torch.cuda.stream(torch.cuda.current_stream()), _find_pool()
+    try:
+        # Of a capture that fails, torch leaves the stream current.
+        with here, torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            result = compute()
+    except Exception:
+        _clean_up(pool)
+        raise
+    _graphs.add(graph)
     return result, graph.replay
+
+
+_graphs: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Those that are in use."""
+
+
+def _find_pool() -> Any:
+    """The memory that graphs share. torch frees it with the last of them, and refuses a capture into what was freed."""
+    return next((graph.pool() for graph in _graphs), None) or torch.cuda.graph_pool_handle()
+
+
+def _clean_up(pool: Any) -> None:
+    """After a capture that CUDA broke off: memory would still be taken from the pool, and the device's random numbers
+    would still be those of a graph, so that no others could be drawn. A copy goes on where they were."""
+    device = torch.cuda.current_device()
+    with contextlib.suppress(RuntimeError):  # a capture that ended by itself has closed it
+        torch._C._cuda_endAllocateToPool(device, pool)
+    generator = torch.cuda.default_generators[device]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 @functools.cache
 def _open_stream() -> Any:
     return torch.cuda.Stream()
-
-
-@functools.cache
-def _open_pool() -> Any:
-    return torch.cuda.graph_pool_handle()
 
 
 class _Captured:

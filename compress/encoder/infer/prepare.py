@@ -59,7 +59,10 @@ def prepare(model: Model, precision: Precision = "fp32") -> PreparedModel:
         precision = "fp32"
     twin = copy_in_dtype(model, DTYPES[precision])
     fold(twin)
-    if twin.encoder.embeddings.word.weight.device.type == "cpu" and can_pack(precision):
+    kind = twin.encoder.embeddings.word.weight.device.type
+    if kind == "cuda":
+        join_projections(twin)
+    elif kind == "cpu" and can_pack(precision):
         pack(twin)
     return PreparedModel(twin.requires_grad_(False).eval(), precision)
 
@@ -155,17 +158,17 @@ def _has_residual(plain: object) -> bool:
     return isinstance(plain, SharedLinear) and plain.rank > 0
 
 
-class PackedAttention(Attention):
+class JoinedAttention(Attention):
     """Queries, keys and values as one product."""
 
-    def __init__(self, plain: Attention, packs: Packs) -> None:
+    def __init__(self, plain: Attention, projection: nn.Module, output: nn.Module) -> None:
+        """projection: of all three; without what layers that share it add to it."""
         nn.Module.__init__(self)
         self.heads, self.head_width, self.dropout = plain.heads, plain.head_width, plain.dropout
         self.relative = plain.relative
-        parts = (plain.query, plain.key, plain.value)
-        self.projection = PackedLinear.of(parts, packs)
-        self.own: tuple[Any, ...] = tuple(part for part in parts if _has_residual(part))
-        self.output, self.globals = _packed(plain.output, packs), plain.globals
+        self.projection = projection
+        self.own: tuple[Any, ...] = tuple(part for part in _projections(plain) if _has_residual(part))
+        self.output, self.globals = output, plain.globals
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.projection(x).chunk(3, dim=-1)
@@ -175,6 +178,10 @@ class PackedAttention(Attention):
 
     def project_distances(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.project(x)[:2]
+
+
+def _projections(plain: Attention) -> tuple[Any, Any, Any]:
+    return plain.query, plain.key, plain.value
 
 
 class PackedFeedForward(FeedForward):
@@ -199,13 +206,36 @@ def _plain(part: nn.Module) -> bool:
     return all(isinstance(child, kinds) and not isinstance(child, Quantized) for child in parts)
 
 
+def join_projections(model: Model) -> None:
+    """Let one product make queries, keys and values, in place: a GPU's host takes longer to launch three than the GPU
+    to compute them."""
+    joined: dict[tuple[int, ...], nn.Parameter] = {}  # layers that share their matrices go on sharing them
+    for layer in model.encoder.layers:
+        assert isinstance(layer, EncoderLayer)
+        if _plain(layer.attention):
+            projection = _join(_projections(layer.attention), joined)
+            layer.attention = JoinedAttention(layer.attention, projection, layer.attention.output)
+
+
+def _join(parts: Sequence[nn.Linear], joined: dict[tuple[int, ...], nn.Parameter]) -> nn.Linear:
+    key = tuple(part.weight.data_ptr() for part in parts)
+    if key not in joined:
+        joined[key] = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
+    made = nn.Linear(*reversed(joined[key].shape), bias=parts[0].bias is not None, device="meta")
+    made.weight = joined[key]
+    if parts[0].bias is not None:
+        made.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
+    return made
+
+
 def pack(model: Model) -> None:
     """Replace the parts of `model` by packed ones, in place, releasing the plain matrices as it goes."""
     packs: Packs = {}  # every plain matrix was there before the first was packed, so no two have one address
     for layer in model.encoder.layers:
         assert isinstance(layer, EncoderLayer)
         if _plain(layer.attention):
-            layer.attention = PackedAttention(layer.attention, packs)
+            projection = PackedLinear.of(_projections(layer.attention), packs)
+            layer.attention = JoinedAttention(layer.attention, projection, _packed(layer.attention.output, packs))
         # A gate comes between the activation and the second product.
         if not model.config.gated and _plain(layer.feed_forward):
             layer.feed_forward = PackedFeedForward(layer.feed_forward, model.config.activation, packs)
