@@ -79,13 +79,13 @@ def find_padding_obstacle(module: StageModule, rows: int, longest: int | None) -
 
 def _find_obstacle_of_model(model: nn.Module) -> str | None:
     if not isinstance(model, Model):
-        return "is no encoder"
+        return "is not an encoder"
     if model.config.quantization is not None:  # padding would move the ranges of activations
         return "is quantized"
     if model.config.is_static:
         return "is static"
     if model.exits or model.config.kept_tokens:
-        return "computes some tokens only"
+        return "drops tokens or exits early"
     return None
 
 
