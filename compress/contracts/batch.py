@@ -41,6 +41,9 @@ class Batch:
     host: of a batch on an accelerator, the same on the CPU: its lengths and labels are read there, without waiting for
         the device (`on_host`).
     grid: likewise, how its sequences lie (`lay_out`).  parcel: of one on the host, all that goes along to a device.
+    Of a batch that was padded to a fixed size (`training.fixed_sizes`): unpadded: the batch without padding, on the
+    host.  real_tokens, real_rows, real_masked: (T,), (B,), (M,) bool, false on padding.  shares: (N,) fp32, by what the
+    value of each term of the loss is multiplied, since it divides by a count that may include padding.
     """
 
     input_ids: Tensor
@@ -59,11 +62,26 @@ class Batch:
     host: Batch | None = field(default=None, repr=False, compare=False)
     grid: Mapping[str, Tensor] | None = field(default=None, repr=False, compare=False)
     parcel: Parcel | None = field(default=None, repr=False, compare=False)
+    unpadded: Batch | None = field(default=None, repr=False, compare=False)
+    real_tokens: Tensor | None = None
+    real_rows: Tensor | None = None
+    real_masked: Tensor | None = None
+    shares: Tensor | None = None
 
     @property
     def on_host(self) -> Batch:
         """This batch where its values can be read without waiting: on the CPU, if it was there before."""
         return self if self.host is None else self.host
+
+    @property
+    def without_padding(self) -> Batch:
+        """This batch, or what was padded to it."""
+        return self if self.unpadded is None else self.unpadded
+
+    @property
+    def fixed_length(self) -> int | None:
+        """The length to which attention pads all sequences, where it does not depend on theirs."""
+        return None if self.real_rows is None else self.max_length
 
     @property
     def rows(self) -> int:
@@ -90,7 +108,8 @@ class Batch:
         kind = _torch.device(device).type
         if kind == "cpu" or self.parcel is not None or self.input_ids.device.type != "cpu":
             return self
-        grid = {name: _torch.from_numpy(x) for name, x in lay_out(self.cu_seqlens.diff().tolist()).items()}
+        laid_out = lay_out(self.cu_seqlens.diff().tolist(), self.fixed_length)
+        grid = {name: _torch.from_numpy(x) for name, x in laid_out.items()}
         groups = {"fields": _tensors_of(vars(self)), "extra": _tensors_of(self.extra), "grid": grid}
         return dataclasses.replace(self, parcel=Parcel(groups, pinned=kind == "cuda"))
 

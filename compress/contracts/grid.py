@@ -37,17 +37,21 @@ def has_padding(lengths: Sequence[int]) -> bool:
     return len(set(lengths)) > 1
 
 
-def lay_out(lengths: Sequence[int]) -> dict[str, np.ndarray]:
+def lay_out(lengths: Sequence[int], fixed_length: int | None = None) -> dict[str, np.ndarray]:
     """What attention on a GPU reads of the lengths of B sequences of T tokens, int32 but for the last:
 
     bounds: (B+1,) where each begins.  rows: (T,) the sequence of each token.  Of the padded blocks, end to end,
     sources: the block's token in each place, where padding repeats the last token of its sequence; places: the place of
     each token; is_padding: bool, of each place.
+    fixed_length: all sequences are one block, padded to this length, so that shapes depend on B and T alone.
     """
     import numpy as np
 
     counts = np.asarray(lengths, dtype=np.int64)
-    parts = [_pad(np.asarray(block)) for block in divide(lengths, padded=True) if has_padding(block)]
+    if fixed_length is None:
+        parts = [_pad(np.asarray(x), max(x)) for x in divide(lengths, padded=True) if has_padding(x)]
+    else:
+        parts = [_pad(counts, fixed_length)]
     nothing = (np.zeros(0), np.zeros(0), np.zeros(0))
     sources, places, is_padding = (np.concatenate(x) for x in zip(nothing, *parts, strict=True))
     found = {
@@ -59,11 +63,11 @@ def lay_out(lengths: Sequence[int]) -> dict[str, np.ndarray]:
     return {name: x.astype(np.int32) for name, x in found.items()} | {"is_padding": is_padding.astype(bool)}
 
 
-def _pad(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """sources, places and is_padding of one block."""
+def _pad(lengths: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """sources, places and is_padding of one block, padded to this length."""
     import numpy as np
 
-    steps, ends = np.arange(lengths.max()), np.cumsum(lengths)
+    steps, ends = np.arange(length), np.cumsum(lengths)
     is_padding = (steps >= lengths[:, None]).reshape(-1)
     sources = np.minimum((ends - lengths)[:, None] + steps, ends[:, None] - 1).clip(0).reshape(-1)
     return sources, np.flatnonzero(~is_padding), is_padding

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.contracts import EncoderOutput, VocabularyOutput
@@ -25,6 +26,9 @@ class Base(nn.Module):
     softens: ClassVar[bool] = True
     by_query: ClassVar[bool] = False
     """Whether it compares the documents of a query with each other, which must be in one micro-batch then."""
+    ignores_padding: ClassVar[bool] = False
+    """Whether what a batch holds as padding (`Batch.real_rows`) adds nothing to the sum that it divides by `count`, and
+    has no gradient."""
 
     def bind(self, pair: ModelPair) -> None:
         """Nothing depends on the models."""
@@ -96,6 +100,19 @@ def positive(value: float, name: str, kind: str) -> float:
 def widen(values: Tensor) -> Tensor:
     """fp32, or fp64 as it comes: losses are never summed in less."""
     return values if values.dtype == torch.float64 else values.float()
+
+
+def drop_padding(values: Tensor, real: Tensor | None) -> Tensor:
+    """values (N, ..) of tokens or rows, 0 on padding, which then has no gradient.
+
+    real: (N,) bool, of the batch: `real_tokens` or `real_rows`; None: there is no padding.
+    """
+    return values if real is None else values.masked_fill(~real.view(-1, *[1] * (values.dim() - 1)), 0.0)
+
+
+def mean_squares(ours: Tensor, theirs: Tensor, real: Tensor | None) -> Tensor:
+    """Mean squared difference of (N, C), all N rows counted; real: as in `drop_padding`."""
+    return F.mse_loss(drop_padding(ours, real), drop_padding(theirs, real))
 
 
 def add(scalars: Sequence[Tensor]) -> Tensor:

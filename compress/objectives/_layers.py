@@ -130,7 +130,7 @@ def blocks(batch: Batch) -> list[Block]:
 
 def pair_count(batch: Batch) -> int:
     """Pairs of tokens of one sequence: the cells of one head's attention map."""
-    return sum(length * length for length in PackedLayout.of(batch).lengths)
+    return PackedLayout.of(batch).count_pairs()
 
 
 def same_heads(pair: ModelPair, student: int, teacher: int, where: str, what: str) -> None:

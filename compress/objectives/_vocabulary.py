@@ -26,9 +26,9 @@ _PRODUCT_ROWS = 256  # of one product with the teacher's table: enough rows to k
 _DEVICE_ROWS = 2048  # rows of a block on an accelerator: there launches cost more than memory traffic
 
 WideLoss = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
-"""(wide logits (r, V) which it may overwrite, first row, last row + 1) → (sum of the losses, gradient (r, V))."""
+"""(wide logits (r, V) which it may overwrite, first row, last row + 1) → (losses (r,), gradient (r, V))."""
 BlockLoss = Callable[[Tensor, Tensor | None, int, int], Tensor]
-"""(logits (r, V), where to write the gradient divided by all rows, first row, last row + 1) → sum of the losses."""
+"""(logits (r, V), where to write the gradient divided by all rows, first row, last row + 1) → losses (r,)."""
 
 
 def logits_at(output: VocabularyOutput, rows: Tensor | None) -> Tensor:
@@ -48,34 +48,42 @@ def _compute_padded(output: VocabularyOutput) -> Tensor:
     return kernels.padded_logits(_lowered(output))
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over rows of −log softmax(logits)[label]; logits (M, V), labels (M,)."""
+def cross_entropy(logits: Tensor, labels: Tensor, real: Tensor | None = None) -> Tensor:
+    """Mean over rows of −log softmax(logits)[label]; logits (M, V), labels (M,).
+
+    real: (M,) bool: the others count as rows whose loss is 0.
+    """
 
     def launch(z: Tensor, gradient: Tensor | None, first: int, last: int) -> Tensor:
         return kernels.cross_entropy(z, labels[first:last], gradient, 1 / logits.shape[0])
 
     if kernels.support(logits):
-        return _mean_loss(logits, launch)
+        return _mean_loss(logits, launch, real)
 
     def block(z: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
         at = labels[first:last, None]
         chosen = z.gather(1, at)
         p, log_sum = _softmax(z)
-        return (log_sum - chosen).sum(), p.scatter_add_(1, at, torch.full_like(chosen, -1.0))
+        return (log_sum - chosen)[:, 0], p.scatter_add_(1, at, torch.full_like(chosen, -1.0))
 
-    return _mean_loss(logits, _in_passes(block, logits.shape[0]))
+    return _mean_loss(logits, _in_passes(block, logits.shape[0]), real)
 
 
 def divergence(
-    logits: Tensor, teacher: VocabularyOutput | TopLogits, rows: Tensor | None, temperature: float
+    logits: Tensor,
+    teacher: VocabularyOutput | TopLogits,
+    rows: Tensor | None,
+    temperature: float,
+    real: Tensor | None = None,
 ) -> Tensor:
     """T²·KL(softmax(teacher/T) ‖ softmax(student/T)), mean over rows; logits (R, V) of the student.
 
     rows: (R,) which of the teacher's tokens the student's rows are, None: all that the teacher computed, in order.
+    real: (R,) bool: the others count as rows whose loss is 0.
     Of a teacher whose likeliest pieces alone are known the others count as one outcome, see `_of_likeliest`.
     """
     if isinstance(teacher, TopLogits):
-        return _of_likeliest(logits, teacher, rows, temperature)
+        return _of_likeliest(logits, teacher, rows, temperature, real)
     features = teacher.features
     if rows is not None and teacher.positions is None:
         features = features.index_select(0, rows)
@@ -83,7 +91,7 @@ def divergence(
     _same_vocabulary(logits, features.shape[0], vocabulary)
     selected = dataclasses.replace(teacher, features=features)
     if kernels.support(logits) and kernels.support(features):
-        return _mean_loss(logits, _launched(selected, temperature, logits.shape[0]))
+        return _mean_loss(logits, _launched(selected, temperature, logits.shape[0]), real)
     theirs = _TeacherRows(selected)
 
     def block(z: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
@@ -93,9 +101,9 @@ def divergence(
         p, log_sum = _softmax(z)
         q, their_log_sum = _softmax(t)
         rows_kl = t.sub_(z).mul_(q).sum(1, keepdim=True) + log_sum - their_log_sum
-        return rows_kl.sum() * temperature**2, p.sub_(q).mul_(temperature)
+        return rows_kl[:, 0] * temperature**2, p.sub_(q).mul_(temperature)
 
-    return _mean_loss(logits, _in_passes(block, logits.shape[0]))
+    return _mean_loss(logits, _in_passes(block, logits.shape[0]), real)
 
 
 def _launched(teacher: VocabularyOutput, temperature: float, rows: int) -> BlockLoss:
@@ -109,7 +117,9 @@ def _launched(teacher: VocabularyOutput, temperature: float, rows: int) -> Block
     return block
 
 
-def _of_likeliest(logits: Tensor, teacher: TopLogits, rows: Tensor | None, temperature: float) -> Tensor:
+def _of_likeliest(
+    logits: Tensor, teacher: TopLogits, rows: Tensor | None, temperature: float, real: Tensor | None
+) -> Tensor:
     """T²·KL over k + 1 outcomes, the teacher's k likeliest pieces K and "any other", mean over rows.
 
     With q the teacher's and p the student's probabilities at temperature T, and Q, P what they leave to the others:
@@ -147,9 +157,9 @@ def _of_likeliest(logits: Tensor, teacher: TopLogits, rows: Tensor | None, tempe
         # No teacher's mass on the others, or none to speak of: 0·log 0 is 0.
         terms = torch.where(q > 0, q * (log_q - log_p), 0.0)
         shared_out = others.mul_(q[:, -1:] / rest.clamp_min(tiny)).scatter_(1, at, q[:, :-1])
-        return terms.sum() * temperature**2, p.sub_(shared_out).mul_(temperature)
+        return terms.sum(1) * temperature**2, p.sub_(shared_out).mul_(temperature)
 
-    return _mean_loss(logits, _in_passes(block, logits.shape[0]))
+    return _mean_loss(logits, _in_passes(block, logits.shape[0]), real)
 
 
 def _same_vocabulary(logits: Tensor, rows: int, vocabulary: int) -> None:
@@ -213,24 +223,26 @@ def _in_passes(loss: WideLoss, rows: int) -> BlockLoss:
 
     def block(z: Tensor, gradient: Tensor | None, first: int, last: int) -> Tensor:
         piece = widen(z)
-        value, slope = loss(piece.clone() if piece.dtype == z.dtype else piece, first, last)
+        values, slope = loss(piece.clone() if piece.dtype == z.dtype else piece, first, last)
         if gradient is not None:
             gradient.copy_(slope.div_(rows))
-        return value
+        return values
 
     return block
 
 
-def _mean_loss(logits: Tensor, block: BlockLoss) -> Tensor:
-    value: Tensor = _MeanLoss.apply(logits, block)  # pyright: ignore[reportAssignmentType]
+def _mean_loss(logits: Tensor, block: BlockLoss, real: Tensor | None) -> Tensor:
+    value: Tensor = _MeanLoss.apply(logits, block, real)  # pyright: ignore[reportAssignmentType]
     return value
 
 
 class _MeanLoss(torch.autograd.Function):
-    """Mean over the rows of `logits` of what `block` computes, its gradient made in the same pass."""
+    """Mean over the rows of `logits` of what `block` computes, 0 where not `real`; the gradient from the same pass."""
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, logits: Tensor, block: BlockLoss) -> Tensor:
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, logits: Tensor, block: BlockLoss, real: Tensor | None
+    ) -> Tensor:
         rows, vocabulary = logits.shape
         step = _DEVICE_ROWS if logits.device.type != "cpu" else max(1, _CACHED_BYTES // (4 * vocabulary))
         keep = bool(ctx.needs_input_grad[0])  # pyright: ignore[reportAttributeAccessIssue]
@@ -239,19 +251,22 @@ class _MeanLoss(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float64, device=logits.device)
         for first in range(0, rows, step):
             last = min(first + step, rows)
-            total += block(logits[first:last], None if gradient is None else gradient[first:last], first, last)
-        ctx.gradient = gradient  # pyright: ignore[reportAttributeAccessIssue]
+            losses = block(logits[first:last], None if gradient is None else gradient[first:last], first, last)
+            losses = losses if real is None else losses * real[first:last]
+            total += losses.sum(dtype=torch.float64)
+        ctx.gradient, ctx.real = gradient, real  # pyright: ignore[reportAttributeAccessIssue]
         return (total / rows).to(torch.float64 if logits.dtype == torch.float64 else torch.float32)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gradient: Tensor | None = ctx.gradient  # pyright: ignore[reportAttributeAccessIssue]
         if gradient is None:
             raise RuntimeError("backward can be called only once on a vocabulary loss")
         ctx.gradient = None  # pyright: ignore[reportAttributeAccessIssue]
-        if gradient.is_contiguous():
-            gradient.mul_(grad)
+        real: Tensor | None = ctx.real  # pyright: ignore[reportAttributeAccessIssue]
+        if real is not None or gradient.is_contiguous():
+            gradient.mul_(grad if real is None else grad * real[:, None])
         else:
             kernels.scale_(gradient, grad)
-        return gradient, None
+        return gradient, None, None

@@ -57,19 +57,19 @@ def are_working() -> bool:
 
 
 def divergence(student: Tensor, teacher: Tensor, gradient: Tensor | None, temperature: float, slope: float) -> Tensor:
-    """Sum over rows of T²·KL(softmax(teacher/T) ‖ softmax(student/T)), of logits (r, V); its gradient in the student's
-    logits, times `slope`, is written into `gradient` (`new_gradient`)."""
+    """(r,) T²·KL(softmax(teacher/T) ‖ softmax(student/T)) of logits (r, V); its gradient in the student's logits, times
+    `slope`, is written into `gradient` (`new_gradient`)."""
     loss = torch.empty(student.shape[0], dtype=torch.float32, device=student.device)
     torch.ops.compress.divergence_(student, teacher, loss, gradient, temperature, slope)
-    return loss.sum(dtype=torch.float64) * temperature**2
+    return loss * temperature**2
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, gradient: Tensor | None, slope: float) -> Tensor:
-    """Sum over rows of −log softmax(logits)[label], of logits (r, V) and labels (r,), none of rows whose label is below
-    0; its gradient, times `slope`, is written into `gradient`."""
+    """(r,) −log softmax(logits)[label] of logits (r, V) and labels (r,), 0 for a label below 0; its gradient, times
+    `slope`, is written into `gradient`."""
     loss = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
     torch.ops.compress.cross_entropy_(logits, labels, loss, gradient, slope)
-    return loss.sum(dtype=torch.float64)
+    return loss
 
 
 def new_gradient(logits: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ class Objective(Layerwise):
     Student and teacher need the same number of heads in mapped layers. Attention is computed without fused kernels.
     """
 
+    ignores_padding = True
     kind = f"objective {_KIND}"
 
     def __init__(self, *, distance: Literal["scores", "kl"] = "scores") -> None:

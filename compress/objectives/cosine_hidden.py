@@ -8,7 +8,7 @@ from torch.nn.functional import cosine_embedding_loss
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
-from compress.objectives._common import Base, make_zero_loss, teacher_of, widen
+from compress.objectives._common import Base, drop_padding, make_zero_loss, teacher_of, widen
 from compress.objectives._layers import Projection, Projections
 
 _KIND = "cosine_hidden"
@@ -21,6 +21,8 @@ class Objective(Base):
     projection: "shared" or "per-layer" (one matrix), "none", or "auto": one if the hidden sizes differ. It is trained
         too and dropped at the end.
     """
+
+    ignores_padding = True
 
     def __init__(self, *, projection: Projection = "auto") -> None:
         super().__init__()
@@ -51,4 +53,5 @@ class Objective(Base):
             )
         if not batch.tokens:
             return make_zero_loss(ours)
-        return cosine_embedding_loss(ours, theirs, ours.new_ones(batch.tokens))
+        values = cosine_embedding_loss(ours, theirs, ours.new_ones(batch.tokens), reduction="none")
+        return drop_padding(values, batch.real_tokens).mean()

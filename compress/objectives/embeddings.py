@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
-from compress.objectives._common import Base, make_zero_loss, teacher_of
+from compress.objectives._common import Base, make_zero_loss, mean_squares, teacher_of
 from compress.objectives._layers import Projection, Projections, states
 
 _KIND = "embeddings"
@@ -20,6 +19,8 @@ class Objective(Base):
     TinyBERT's embedding loss (Jiao et al., arXiv 1909.10351).
     projection: "shared" or "per-layer" (one matrix), "none", or "auto": one if the hidden sizes differ.
     """
+
+    ignores_padding = True
 
     def __init__(self, *, projection: Projection = "auto") -> None:
         super().__init__()
@@ -40,4 +41,5 @@ class Objective(Base):
         theirs = teacher_of(teacher, _KIND)
         if not batch.tokens:
             return make_zero_loss(student.last_hidden)
-        return F.mse_loss(self.maps(states(student, -1, _KIND), 0), states(theirs, -1, _KIND))
+        ours = self.maps(states(student, -1, _KIND), 0)
+        return mean_squares(ours, states(theirs, -1, _KIND), batch.real_tokens)

@@ -26,6 +26,8 @@ class Objective(Base):
     over both values of each label of a multi-label row; not supported for scores.
     """
 
+    ignores_padding = True
+
     def __init__(self, *, label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0) -> None:
         super().__init__()
         if not 0 <= label_smoothing < 1:

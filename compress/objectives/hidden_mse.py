@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput
-from compress.objectives._common import make_zero_loss, teacher_of
+from compress.objectives._common import make_zero_loss, mean_squares, teacher_of
 from compress.objectives._layers import HiddenStates, states
 
 _KIND = "hidden_mse"
@@ -20,6 +19,7 @@ class Objective(HiddenStates):
         the hidden sizes differ, else none. It is trained too and dropped at the end.
     """
 
+    ignores_padding = True
     kind = f"objective {_KIND}"
 
     def count(self, batch: Batch) -> int:
@@ -32,6 +32,7 @@ class Objective(HiddenStates):
             return make_zero_loss(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
-            return F.mse_loss(self.maps(states(student, s, _KIND), s), states(theirs, t, _KIND))
+            ours = self.maps(states(student, s, _KIND), s)
+            return mean_squares(ours, states(theirs, t, _KIND), batch.real_tokens)
 
         return self.total(distance)

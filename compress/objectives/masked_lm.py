@@ -19,6 +19,8 @@ class Objective(Base):
     (Sanh et al., arXiv 1910.01108).
     """
 
+    ignores_padding = True
+
     def __init__(self) -> None:
         super().__init__()
         self.student_needs = Needs(mlm="masked")
@@ -41,7 +43,7 @@ class Objective(Base):
                 why=f"allowed: 0..{pieces - 1}",
                 do="use the tokenizer that belongs to the student",
             )
-        return cross_entropy(logits_at(output, batch.mlm_positions), labels)
+        return cross_entropy(logits_at(output, batch.mlm_positions), labels, batch.real_masked)
 
     def _labels(self, batch: Batch) -> Tensor:
         return get_required(batch.mlm_labels, "masked positions", _KIND)

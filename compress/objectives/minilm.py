@@ -19,6 +19,7 @@ class Objective(OneLayer):
     teacher_layer: likewise.
     """
 
+    ignores_padding = True
     kind = "minilm"
 
     def __init__(self, *, student_layer: int = -1, teacher_layer: int = -1) -> None:

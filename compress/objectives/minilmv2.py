@@ -31,6 +31,7 @@ class Objective(OneLayer):
         21st of 24).
     """
 
+    ignores_padding = True
     kind = "minilmv2"
 
     def __init__(

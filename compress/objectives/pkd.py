@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput
-from compress.objectives._common import make_zero_loss, teacher_of
+from compress.objectives._common import drop_padding, make_zero_loss, teacher_of
 from compress.objectives._layers import HiddenStates, rows_of, states
 
 _KIND = "pkd"
@@ -20,6 +20,7 @@ class Objective(HiddenStates):
     projection: "none", "shared", "per-layer", or "auto": shared if the hidden sizes differ. The paper uses equal sizes.
     """
 
+    ignores_padding = True
     kind = f"objective {_KIND}"
 
     def count(self, batch: Batch) -> int:
@@ -34,6 +35,7 @@ class Objective(HiddenStates):
         def distance(s: int, t: int) -> Tensor:
             ours = self.maps(rows_of(states(student, s, _KIND), batch, "first"), s)
             goal = rows_of(states(theirs, t, _KIND), batch, "first")
-            return (F.normalize(ours, dim=1) - F.normalize(goal, dim=1)).square().sum(1).mean()
+            values = (F.normalize(ours, dim=1) - F.normalize(goal, dim=1)).square().sum(1)
+            return drop_padding(values, batch.real_rows).mean()
 
         return self.total(distance)

@@ -18,6 +18,8 @@ class Objective(Base):
     pair labels say which. Label 0 is "is next", or "in order".
     """
 
+    ignores_padding = True
+
     def __init__(self) -> None:
         super().__init__()
         self.student_needs = Needs(pair_logits=True)

@@ -13,6 +13,7 @@ from compress.errors import UserError
 from compress.objectives import _spans
 from compress.objectives._common import (
     Base,
+    drop_padding,
     field,
     get_required,
     is_several,
@@ -44,6 +45,8 @@ class Objective(Base):
     Mean over rows, or over the words of a task that tags them. For multi-label rows, each label has two
     probabilities: mean over a row's labels. A score has no probabilities: squared difference instead.
     """
+
+    ignores_padding = True
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Objective(Base):
         same_shape(ours, theirs, "classes", _KIND)
         if _spans.is_spans(batch.labels):
             ours, theirs = (_spans.pad_scores(x, batch) for x in (ours, theirs))
-            return self._divergence(ours, theirs).mean(1).sum() / max(1, batch.rows)
+            return drop_padding(self._divergence(ours, theirs).mean(1), batch.real_rows).sum() / max(1, batch.rows)
         if ours.shape[0] != (batch.rows if batch.answered is None else batch.tokens):
             raise UserError(
                 "the models' logits are per token, but the batch does not mark the labelled tokens",
@@ -104,7 +107,7 @@ class Objective(Base):
         else:
             values = self._divergence(ours, theirs)
         if batch.answered is None:
-            return values.sum() / max(1, batch.rows)
+            return drop_padding(values, batch.real_rows).sum() / max(1, batch.rows)
         return (values * batch.answered).sum() / batch.answered.sum().clamp(min=1)
 
     def _divergence(self, ours: Tensor, theirs: Tensor) -> Tensor:
@@ -124,7 +127,8 @@ class Objective(Base):
         rows = self._masked(batch) if self.positions == "masked" else None
         if self.count(batch.on_host) == 0:
             return make_zero_loss(ours.features)
-        return vocabulary_divergence(logits_at(ours, rows), theirs, rows, self.temperature)
+        real = batch.real_tokens if rows is None else batch.real_masked
+        return vocabulary_divergence(logits_at(ours, rows), theirs, rows, self.temperature, real)
 
     def _masked(self, batch: Batch) -> Tensor:
         return get_required(batch.mlm_positions, "masked positions", _KIND)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.objectives._common import Base, field, same_shape, teacher_of, widen
+from compress.objectives._common import Base, drop_padding, field, same_shape, teacher_of, widen
 
 _KIND = "vectors"
 
@@ -22,6 +22,7 @@ class Objective(Base):
     """
 
     softens = False
+    ignores_padding = True
     of_vectors: ClassVar[bool] = True
 
     def __init__(self, *, distance: Literal["cosine", "mse"] = "cosine") -> None:
@@ -42,4 +43,4 @@ class Objective(Base):
             values = (ours - theirs).square().sum(1)
         else:
             values = 1 - F.cosine_similarity(ours, theirs, dim=1)
-        return values.sum() / max(1, batch.rows)
+        return drop_padding(values, batch.real_rows).sum() / max(1, batch.rows)

@@ -2,8 +2,8 @@
 
 A graph has fixed shapes and fixed memory: a batch is copied to where that of the capture lay. What the host knew of
 that batch is a constant of the graph. So a step is replayed if its tensors have the same shapes, its losses count as
-many things, and what the host read of it is equal. All other steps are computed as without graphs. Never run on a GPU:
-experimental.
+many things, and what the host read of it is equal. `fixed_sizes` pads steps to that end: by what their losses are
+divided then lies in the batch. All other steps are computed as without graphs. Never run on a GPU: experimental.
 """
 
 from __future__ import annotations
@@ -76,9 +76,13 @@ class GraphedSteps:
         self._seen: Counter[Key] = Counter()
         self._without = 0
         self._gave_up = False
+        self._steps = self._replays = self._tokens = self._padding = 0
 
     def make_step(self, batches: Sequence[Batch], totals: Mapping[str, int]) -> Figures:
         """Gradients and the optimizer's step, at the rate that was set; returns the figures. totals: of each loss."""
+        self._steps += 1
+        self._tokens += sum(batch.tokens for batch in batches)
+        self._padding += sum(batch.tokens - batch.without_padding.tokens for batch in batches)
         key = None if self._gave_up else _find_key(batches, totals)
         if key is None:
             return self._make_plainly(batches, totals)
@@ -90,9 +94,15 @@ class GraphedSteps:
             return self._make_plainly(batches, totals)
         assert batch.parcel is not None
         self._without = 0
+        self._replays += 1
         batch.parcel.refill(graph.buffer)
         graph.replay()
         return dict(zip(graph.names, graph.figures.clone().unbind(), strict=True))
+
+    def summarize(self) -> str:
+        """How many steps were replayed so far, for people."""
+        padding = f"; {self._padding / self._tokens:.0%} of the tokens were padding" if self._padding else ""
+        return f"{self._replays:,} of {self._steps:,} steps were replayed as CUDA graphs{padding}"
 
     def _make_plainly(self, batches: Sequence[Batch], totals: Mapping[str, int]) -> Figures:
         """As before a capture, which these steps warm up for."""
@@ -163,7 +173,8 @@ def _find_key(batches: Sequence[Batch], totals: Mapping[str, int]) -> Key | None
     if any(hasattr(x, "to") and not isinstance(x, Tensor) for x in batch.extra.values()):
         return None  # it does not travel with the parcel
     assert batch.parcel is not None
-    return batch.parcel.places, batch.max_length, tuple(totals.items())
+    counts = tuple(totals.items() if batch.shares is None else (name for name, count in totals.items() if count))
+    return batch.parcel.places, batch.max_length, counts
 
 
 def _has_constants(batch: Batch, constants: Mapping[str, bytes]) -> bool:

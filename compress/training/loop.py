@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,11 +29,12 @@ from compress.training import environment, memory, precision, rng
 from compress.training.context import TrainingContext, TrainResult
 from compress.training.deterministic import report_nondeterministic
 from compress.training.distributed import Alone
+from compress.training.fixed_sizes import FixedSizes, find_padding_obstacle
 from compress.training.graphed import GraphedSteps, find_obstacle
 from compress.training.keeper import Keeper, NullMonitor
 from compress.training.length import End, Mode, choose_length, find_end, is_validation_due
 from compress.training.meter import LOSS, NORM, Meter, StepReport
-from compress.training.module import Term, Trainable
+from compress.training.module import StageModule, Term, Trainable
 from compress.training.optimizer import Optimizer
 from compress.training.prefetch import Prefetch
 from compress.training.ranks import ONE_COUNT, require_one_process
@@ -141,6 +142,8 @@ class _Run:
 
     def _finish(self, notes: Sequence[str]) -> TrainResult:
         self.team.finish()
+        if self.graphs is not None:
+            self.context.say(self.graphs.summarize())
         self.keeper.restore_best()
         self.module.eval()
         state, best = self.state, self.state.best
@@ -251,7 +254,7 @@ class _Run:
         with memory.report_out_of_memory(batches, self.device, kept):
             figures, tokens = self._descend(batches, rate)
         self._advance()
-        rows = torch.cat([torch.zeros(0, dtype=torch.int64), *(batch.row_ids for batch in batches)])
+        rows = torch.cat([torch.zeros(0, dtype=torch.int64), *(batch.without_padding.row_ids for batch in batches)])
         self.meter.add(StepReport(state.step, figures, rows, tokens))
         log_now = state.step % plan.log_every == 0 or state.step == self.total
         if log_now or self.device.type == "cpu":
@@ -274,7 +277,8 @@ class _Run:
     def _descend(self, batches: Sequence[Batch], rate: float) -> tuple[dict[str, Tensor], int]:
         """Gradients of all micro-batches added exactly, then the optimizer; returns the step's figures and tokens."""
         asked = bool(self.context.stop.requested)
-        totals, tokens = self.team.totals(self._totals(batches), sum(batch.tokens for batch in batches), asked)
+        real = [batch.without_padding for batch in batches]
+        totals, tokens = self.team.totals(self._totals(real), sum(batch.tokens for batch in real), asked)
         self.state.optimizer.set_rate(rate)
         if self.graphs is not None:
             self.keeper.await_copy()
@@ -286,7 +290,7 @@ class _Run:
         self, batches: Iterable[Batch], count: int, totals: Mapping[str, int], before_update: Callable[[], None]
     ) -> dict[str, Tensor]:
         """The step on batches that are on the device: nothing in here reads a number of this step from the host, but
-        for the counts. before_update: called before weights change."""
+        for the counts of a batch without padding. before_update: called before weights change."""
         self.state.optimizer.clear()
         values: dict[str, Tensor] = {}
         loss = torch.zeros((), device=self.device)
@@ -295,16 +299,17 @@ class _Run:
             for number, batch in enumerate(batches, 1):
                 terms = cast(Trainable, self.module)(batch)
                 with torch.autocast(self.device.type, enabled=False):
-                    loss = loss + self._add_gradients(terms, totals, values, is_last=number == count)
+                    shares = _find_shares(batch, terms, totals)
+                    loss = loss + self._add_gradients(terms, shares, values, is_last=number == count)
         figures = self.team.add({**values, LOSS: loss}, [*totals, LOSS])
         before_update()
         return {**figures, NORM: self.state.optimizer.step(figures[LOSS])}
 
     def _add_gradients(
-        self, terms: Mapping[str, Term], totals: Mapping[str, int], values: dict[str, Tensor], *, is_last: bool
+        self, terms: Mapping[str, Term], shares: Mapping[str, Any], values: dict[str, Tensor], *, is_last: bool
     ) -> Tensor | float:
         """Of one micro-batch, in the proportion of its counts; its values are added to `values`, its loss returned."""
-        parts = {name: term.value * (term.count / totals[name]) for name, term in terms.items() if term.count}
+        parts = {name: term.value * shares[name] for name, term in terms.items() if term.count}
         if not parts:
             return 0.0
         share = _weighted(parts, terms)
@@ -463,7 +468,18 @@ class _Run:
         def compute_plainly(batches: Sequence[Batch], totals: Mapping[str, int]) -> dict[str, Tensor]:
             return self._compute((batch.to(self.device) for batch in batches), len(batches), totals, lambda: None)
 
+        self._fix_sizes()
         return GraphedSteps(compute, compute_plainly, self.device, self.context.say)
+
+    def _fix_sizes(self) -> None:
+        """Have steps padded to a few sizes, where they can be."""
+        assert isinstance(self.module, StageModule)
+        longest: int | None = getattr(self.whole, "longest", None)
+        if (why := find_padding_obstacle(self.module, self.plan.batch_rows, longest)) is not None:
+            self.context.say(f"training.cuda_graphs: only steps of equal shapes are replayed, since {why}")
+            return
+        assert longest is not None
+        self.source.pad = FixedSizes(self.module.counts, longest).pad
 
     def _terms(self) -> list[str]:
         """Names of the terms of the loss, of which a process without rows cannot tell."""
@@ -476,6 +492,13 @@ class _Run:
 
     def _told_length(self) -> str:
         return str(self.total) if self.length is None else str(self.length)
+
+
+def _find_shares(batch: Batch, terms: Mapping[str, Term], totals: Mapping[str, int]) -> Mapping[str, Any]:
+    """By what the value of each term is multiplied. Of a padded batch, which is its step's only one, on the device."""
+    if batch.shares is not None:
+        return dict(zip(totals, batch.shares.unbind(), strict=True))
+    return {name: term.count / totals[name] for name, term in terms.items() if term.count}
 
 
 def _weighted(parts: Mapping[str, Tensor], terms: Mapping[str, Term]) -> Tensor:

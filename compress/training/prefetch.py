@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import torch
@@ -23,6 +23,8 @@ class Prefetch:
 
     def __init__(self, source: BatchSource, device: torch.device) -> None:
         self.source, self.device, self.fingerprint = source, device, source.fingerprint
+        self.pad: Callable[[Sequence[Batch]], Sequence[Batch]] = lambda batches: batches
+        """What becomes of the micro-batches of a step before they are laid out; set before the first step."""
         self._thread = None if device.type == "cpu" else ThreadPoolExecutor(1, "prefetch")
         self._ahead: deque[tuple[tuple[int, int], Future[tuple[Sequence[Batch], int]]]] = deque()
 
@@ -58,7 +60,7 @@ class Prefetch:
 
     def _prepare(self, epoch: int, index: int) -> tuple[Sequence[Batch], int]:
         """The step, and how many its epoch has."""
-        batches = [batch.stage(self.device) for batch in self.source.step(epoch, index)]
+        batches = [batch.stage(self.device) for batch in self.pad(self.source.step(epoch, index))]
         return batches, self.source.steps(epoch)
 
     def _drop(self) -> None:

@@ -27,7 +27,7 @@ STUDENT = "runs/task/student"
 QUICK = ("--data", "data", "--quiet", "--recipe", "./quick-{}.yaml")
 """Of a command that trains: `quick-COMMAND.yaml` is its recipe with few timed calls."""
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    (*toy.DISTILL, "--output", "runs/task"),
+    (*toy.DISTILL, "--output", "runs/task", "--set", "stages.*.training.cuda_graphs=true"),
     ("evaluate", STUDENT, "--data", "data"),
     ("benchmark", toy.TEACHER, STUDENT, "--length", "16", "--repeats", "5"),
     ("benchmark", toy.TEACHER, "--length", "16", "--repeats", "5", "--runtime", "torch-graph"),

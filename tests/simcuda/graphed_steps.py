@@ -23,18 +23,47 @@ from step_cases import CASES, SMALL, Case, build_batch
 from training_steps import Steps
 
 from compress.contracts import Batch, TrainingPlan
+from compress.encoder.infer.graphs import WARM_UPS
 from compress.encoder.infer.prepare import prepare
 from compress.training.context import NullLog, TrainingContext
+from compress.training.fixed_sizes import choose_size
 from compress.training.loop import train
 
 STEPS = 9
 LENGTHS = {"equal": [6] * 8, "mixed": [3, 3, 4, 5, 6, 7, 9, 11]}
+MIXED_STEPS, LONGEST = 18, 24
+
+
+class MixedLengths:
+    """Rows of log-normal lengths, other ones in each step, of data whose longest row is known."""
+
+    fingerprint = "simulated"
+    longest, made = LONGEST, MIXED_STEPS
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+
+    def steps(self, epoch: int) -> int:
+        return 100
+
+    def step(self, epoch: int, index: int) -> list[Batch]:
+        return [self._case.label(build_batch(self._draw_lengths(index), SMALL["vocabulary"]))]
+
+    def count_repeated(self) -> int:
+        """Steps whose padded size came often enough before to be captured."""
+        sizes = [choose_size(int(self._draw_lengths(step).sum()), 12, LONGEST) for step in range(MIXED_STEPS)]
+        return sum(sizes[:step].count(size) >= WARM_UPS for step, size in enumerate(sizes))
+
+    def _draw_lengths(self, index: int) -> np.ndarray:
+        drawn = np.exp(np.random.default_rng(index).normal(2.1, 0.3, 12)).round().astype(int)
+        return np.sort(drawn.clip(3, LONGEST))
 
 
 class Source:
     """Rows of the same lengths in every step, or of other ones in each, whose ids and labels differ."""
 
     fingerprint = "simulated"
+    made = STEPS
 
     def __init__(self, case: Case, lengths: Sequence[int], *, varies: bool, parts: int = 1) -> None:
         self._case, self._lengths, self._varies, self._parts = case, np.array(lengths), varies, parts
@@ -53,27 +82,35 @@ class Source:
         return [batch] * self._parts
 
 
-def run(case: Case, source: Source, record: device.Record, **plan: Any) -> tuple[list[torch.Tensor], dict[str, Any]]:
-    """(the student's weights at the end, figures of the last step)."""
+def run(
+    case: Case, source: Source | MixedLengths, record: device.Record, **plan: Any
+) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """(the student's weights at the end, figures of the step before the last)."""
     teacher, student = (case.build_model(SMALL, depth, 0.1).initialize(depth) for depth in (4, 2))
     module = case.build_module(teacher, student, prepare(teacher.to("cuda"), "bf16"))
     progress, said = Steps(record), list[str]()
     stop: Any = SimpleNamespace(requested=False)
-    rules = {"steps": STEPS, "learning_rate": 1e-3, "log_every": 100, "checkpoint_every": 100, "cuda_graphs": True}
+    rules = {
+        "steps": source.made,
+        "learning_rate": 1e-3,
+        "log_every": 100,
+        "checkpoint_every": 100,
+        "cuda_graphs": True,
+    }
     with tempfile.TemporaryDirectory() as folder, mock.patch("compress.training.graphed._log") as log:
         context = TrainingContext(
             folder=Path(folder), log=NullLog(), progress=cast(Any, progress), stop=stop, say=said.append,
             device=torch.device("cuda", 0), precision="bf16",
         )  # fmt: skip
         train(module, source, TrainingPlan(**{**rules, **plan}), context)
-    steady = progress.done[STEPS - 2]
+    steady = progress.done[source.made - 2]
     weights = [x.detach().cpu() for x in student.parameters()]
     warnings = [str(call.args[0] % call.args[1:]) for call in log.warning.call_args_list]
     figures = {**steady.totals(), "where": [str(key) for key in steady.waits], "said": said, "warnings": warnings}
     return weights, figures
 
 
-def compare(case: Case, source: Source, record: device.Record, **plan: Any) -> dict[str, Any]:
+def compare(case: Case, source: Source | MixedLengths, record: device.Record, **plan: Any) -> dict[str, Any]:
     """Figures with graphs, and how much the weights differ from those without."""
     with mock.patch.object(graphs.Graph, "replay", autospec=True, side_effect=graphs.Graph.replay) as replay:
         weights, found = run(case, source, record, **plan)
@@ -82,7 +119,8 @@ def compare(case: Case, source: Source, record: device.Record, **plan: Any) -> d
     with broken:
         plain, others = run(case, source, record, **plan)
     differs = max(float((one - other).abs().max()) for one, other in zip(weights, plain, strict=True))
-    return {**found, "replays": number, "differs": differs, "fallback": others["warnings"]}
+    repeated = source.count_repeated() if isinstance(source, MixedLengths) else None
+    return {**found, "replays": number, "repeated": repeated, "differs": differs, "fallback": others["warnings"]}
 
 
 if __name__ == "__main__":
@@ -90,7 +128,10 @@ if __name__ == "__main__":
     with device.simulate() as recorded:
         for name in sys.argv[1:]:
             case, lengths, varies, parts = name.split(",")
-            source = Source(CASES[case], LENGTHS[lengths], varies=varies == "varying", parts=int(parts))
+            if lengths == "log-normal":
+                source = MixedLengths(CASES[case])
+            else:
+                source = Source(CASES[case], LENGTHS[lengths], varies=varies == "varying", parts=int(parts))
             with mock.patch("compress.training.graphed.PATIENCE", STEPS // 2):
                 made[name] = compare(CASES[case], source, recorded)
     print(json.dumps(made))

@@ -12,6 +12,7 @@ from compress.training.graphed import find_obstacle
 
 REPLAYED = ("DistilBERT,mixed,same,1", "TinyBERT,mixed,same,1", "vectors,equal,same,1")
 LAUNCHED = ("TinyBERT,mixed,varying,1", "task,equal,same,2", "decoupled_kd,equal,same,1", "two tokenizers,equal,same,1")
+MIXED = tuple(f"{case},log-normal,varying,1" for case in ("tags", "DistilBERT", "TinyBERT"))
 STEPS, WARM_UPS = 9, 3
 
 
@@ -28,6 +29,17 @@ def test_replayed_steps_equal_launched_ones() -> None:
     for name in LAUNCHED:
         (line,) = found[name]["warnings"]
         assert line.startswith("training without CUDA graphs from here on: "), name
+
+
+@pytest.mark.thorough
+def test_steps_of_mixed_lengths_are_replayed() -> None:
+    """Padded, they equal launched ones bit for bit, dropout included."""
+    for name, figures in run_script("graphed_steps.py", *MIXED).items():
+        assert figures["differs"] == 0, (name, figures)
+        assert figures["waits"] == 0, (name, figures)
+        assert figures["replays"] == figures["repeated"] > 0, (name, figures)
+        assert figures["warnings"] == []
+        assert figures["said"][-1].endswith("replayed as CUDA graphs; 8% of the tokens were padding")
 
 
 def test_what_cannot_be_a_graph_is_reported() -> None:

@@ -64,6 +64,8 @@ class CorpusBatches(EpochOrder):
         self._special_count = 2 if pairs == "none" else 2 + self._between
         self.blocks = pack_blocks(tokens, block_length, self._special_count, across_documents=across_documents)
         self._pairer = self._make_pairer(pairs, block_length)
+        self.longest = block_length
+        """Tokens that a row has at most."""
         super().__init__(len(self.blocks), rows_per_step, max_tokens, seed, "corpus", rank, world)
         size = tokenizer.vocabulary_size
         counts = tokens.counts(size) if choice == "distilbert" else None

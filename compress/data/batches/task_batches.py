@@ -40,6 +40,8 @@ class TaskBatches(EpochOrder):
             rows_per_step = max(1, round(rows_per_step * count / len(examples)))
         super().__init__(count, rows_per_step, max_tokens, seed, "task", rank, world)
         self.examples = examples
+        self.longest = int(examples.lengths.max())
+        """Tokens of the longest row."""
         self.fingerprint = self._mark(examples.fingerprint, *(["by query"] if by_query else []))
 
     def step(self, epoch: int, index: int) -> Sequence[Batch]:

@@ -22,25 +22,29 @@ class Padding:
     """Where a padded block is read from and written to.
 
     sources: (n·L,) int32, the block's token in each place; padding repeats the last token of its sequence.  places:
-    (t,) int32, the place of each token.  is_padding: (n, L) bool.
+    (t,) int32, the place of each token.  is_padding: (n, L) bool.  real_rows: (n,) bool, false on sequences that are
+    padding as a whole: they attend to themselves, and no loss reads their maps; None: there are none.
     """
 
     sources: Tensor
     places: Tensor
     is_padding: Tensor
+    real_rows: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring sequences. lengths: of each.  padding: None where all are of one length."""
+    """Neighbouring sequences. lengths: of each.  padding: None where all are of one length.  fixed_length: L, where it
+    is not that of the longest."""
 
     lengths: Sequence[int]
     padding: Padding | None = None
+    fixed_length: int | None = None
 
     @functools.cached_property
     def length(self) -> int:
         """L, of the longest."""
-        return max(self.lengths, default=0)
+        return max(self.lengths, default=0) if self.fixed_length is None else self.fixed_length
 
     @functools.cached_property
     def tokens(self) -> int:
@@ -53,7 +57,10 @@ class Block:
         if self.padding is None:
             return None
         with torch.inference_mode(False):  # kept for all that read this batch
-            return self.padding.is_padding[:, None, :, None] | self.padding.is_padding[:, None, None]
+            padding = self.padding.is_padding
+            if self.padding.real_rows is not None:
+                padding = padding | ~self.padding.real_rows[:, None]
+            return padding[:, None, :, None] | padding[:, None, None]
 
     @functools.cached_property
     def seen(self) -> Tensor | None:
@@ -98,6 +105,13 @@ def build_blocks(lengths: Sequence[int], grid: Mapping[str, Tensor] | None) -> l
             padding = Padding(grid["sources"][places], grid["places"][tokens], is_padding)
         blocks.append(Block(own, padding))
     return blocks
+
+
+def build_fixed_block(lengths: Sequence[int], length: int, real_rows: Tensor, grid: Mapping[str, Tensor]) -> Block:
+    """Of all sequences, padded to `length`; grid: what `lay_out` gives with it. Of `lengths` only their number and
+    their sum count."""
+    is_padding = grid["is_padding"].view(len(lengths), length)
+    return Block(lengths, Padding(grid["sources"], grid["places"], is_padding, real_rows), length)
 
 
 def _pad(x: Tensor, dim: int, padding: Padding) -> Tensor:

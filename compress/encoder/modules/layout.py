@@ -29,7 +29,7 @@ from compress.contracts.host import HostValues
 from compress.contracts.parcel import Parcel
 from compress.encoder.config.heads import Pooling
 from compress.encoder.modules.attention import attend_explicitly, attention
-from compress.encoder.modules.blocks import Block, BlockMaps, build_blocks, spread
+from compress.encoder.modules.blocks import Block, BlockMaps, build_blocks, build_fixed_block, spread
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import ScoreBias
 from compress.encoder.modules.windows import attend_in_windows, build_window_mask
@@ -97,7 +97,8 @@ class Layout(Protocol):
 
 class PackedLayout:
     """Sequences end to end: cu_seqlens (B+1,) as in `Batch`. values: of the batch on the host, where lengths are read
-    without waiting for the device."""
+    without waiting for the device.  real_rows: of a batch that was padded to a fixed size: what is computed depends on
+    B, T and max_length, and not on single lengths."""
 
     def __init__(
         self,
@@ -105,18 +106,22 @@ class PackedLayout:
         max_length: int,
         values: HostValues | None = None,
         grid: Mapping[str, Tensor] | None = None,
+        real_rows: Tensor | None = None,
     ) -> None:
         self.cu_seqlens = cu_seqlens
         self.max_length = max_length
         self._values = HostValues({"cu_seqlens": cu_seqlens}) if values is None else values
         self._grid = grid
+        self._real_rows = real_rows
         self._blocks: list[Block] | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> PackedLayout:
         """As the sequences of a batch lie; one for all that read it."""
         if "layout" not in batch.memo:
-            batch.memo["layout"] = cls(batch.cu_seqlens, batch.max_length, batch.on_host.values, batch.grid)
+            batch.memo["layout"] = cls(
+                batch.cu_seqlens, batch.max_length, batch.on_host.values, batch.grid, batch.real_rows
+            )
         return batch.memo["layout"]
 
     def take(self, kept: Tensor) -> tuple[PackedLayout, Tensor]:
@@ -156,7 +161,12 @@ class PackedLayout:
     @property
     def pads(self) -> bool:
         """Whether blocks hold sequences of like length, and not of one length alone."""
-        return self.cu_seqlens.is_cuda
+        return self.cu_seqlens.is_cuda or self.is_fixed
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is of a batch that was padded to a fixed size."""
+        return self._real_rows is not None
 
     @functools.cached_property
     def lengths(self) -> list[int]:
@@ -168,16 +178,26 @@ class PackedLayout:
         """What `lay_out` gives, on the device: with the batch, or copied there now."""
         if self._grid is None:
             with torch.inference_mode(False):  # kept for all that read this batch
-                arrays = {name: torch.from_numpy(x) for name, x in lay_out(self.lengths).items()}
+                laid_out = lay_out(self.lengths, self.max_length if self.is_fixed else None)
+                arrays = {name: torch.from_numpy(x) for name, x in laid_out.items()}
                 self._grid = Parcel({"": arrays}, pinned=self.cu_seqlens.is_cuda).to(self.cu_seqlens.device)[""]
         return self._grid
 
     @property
     def blocks(self) -> list[Block]:
         """Neighbouring sequences that one product serves: on CPU the runs of one length."""
+        if self._blocks is None and self._real_rows is not None:
+            lengths = np.diff(self._values.inspect("cu_seqlens")).tolist()
+            self._blocks = [build_fixed_block(lengths, self.max_length, self._real_rows, self.grid)]
         if self._blocks is None:
             self._blocks = build_blocks(self.lengths, self.grid if self.pads else None)
         return self._blocks
+
+    def count_pairs(self) -> int:
+        """Pairs of tokens of one sequence; of a batch that was padded to a fixed size, of all that are computed."""
+        if self.is_fixed:
+            return (len(self.cu_seqlens) - 1) * self.max_length**2
+        return sum(length * length for length in self.lengths)
 
     def attend(
         self,
@@ -246,7 +266,7 @@ class PackedLayout:
             places = torch.arange(1, x.shape[0] + 1, device=x.device) - self.cu_seqlens[:-1].index_select(0, rows)
             x, lengths = x * places[:, None].to(x.dtype), lengths * (lengths + 1) // 2
         sums = x.new_zeros(len(lengths), x.shape[1]).index_add(0, rows, x)
-        if 0 in self.lengths:  # a static model may read nothing of a text
+        if not self.is_fixed and 0 in self.lengths:  # a static model may read nothing of a text
             lengths = lengths.clamp(min=1)
         return sums / lengths[:, None]
 

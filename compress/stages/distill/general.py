@@ -12,7 +12,7 @@ from compress.stages.distill import initialization
 from compress.stages.distill.diagnosis import diagnose_corpus
 from compress.stages.distill.live_teacher import find_general_teacher
 from compress.stages.distill.preparation import Preparation
-from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
+from compress.stages.distill.quantization_aware import add_quantizers, set_dropout
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
 from compress.stages.shared.folder_meta import folder_meta
@@ -61,7 +61,7 @@ class GeneralPreparation(Preparation):
                 begun.tokenizer_files,
                 self.add_note(folder_meta(c, begun.parents() | {"teacher": folder}, None, corpus), student),
             ),
-            module=StageModule(student, objectives, taught.teacher, [*tying.regularizers, Ranges(student, spec)]),
+            module=StageModule(student, objectives, taught.teacher, self.list_regularizers(student, tying)),
             opening=taught.opening,
             source=source,
             plan=self.settle_plan(source, student, tying, validated=head is not None),

@@ -23,6 +23,7 @@ from compress.stages.distill.two_tokenizers import check_comparable
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.training_plan import settle_plan
+from compress.training.module import Regularizer
 from compress.training.schedule import total_steps
 
 
@@ -62,9 +63,14 @@ class Preparation:
 
     def settle_plan(self, source: BatchSource, student: Model, tying: Tying, *, validated: bool = True) -> TrainingPlan:
         """How long and how fast. Ramps, and ranges that are frozen, need the number of steps before training."""
-        paced = bool(tying.regularizers) or bool(Ranges(student, self.spec).quantizers)
+        paced = bool(self.list_regularizers(student, tying))
         hidden = student.config.hidden
         return settle_plan(self.spec.training, source, hidden, self.context, open_ended=validated and not paced)
+
+    def list_regularizers(self, student: Model, tying: Tying) -> list[Regularizer]:
+        """What acts on the student's weights beside the objectives."""
+        ranges = Ranges(student, self.spec)
+        return [*tying.regularizers, *([ranges] if ranges.quantizers else [])]
 
     def check_tokens(self, begun: initialization.Origin, teacher: LoadedModel) -> bool:
         """Whether the student reads other pieces than its teacher. Raises UserError where these could not be

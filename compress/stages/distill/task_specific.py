@@ -31,7 +31,7 @@ from compress.stages.distill.column_teacher import COLUMNS, ColumnTeacher, check
 from compress.stages.distill.diagnosis import diagnose_task
 from compress.stages.distill.live_teacher import fingerprint_teacher, join_teachers, load_task_teacher
 from compress.stages.distill.preparation import Preparation, build_objectives
-from compress.stages.distill.quantization_aware import Ranges, add_quantizers, set_dropout
+from compress.stages.distill.quantization_aware import add_quantizers, set_dropout
 from compress.stages.distill.queries import check_ranking
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.teacher_facts import ask_about_labels, compare_with_labels
@@ -140,7 +140,7 @@ class TaskPreparation(Preparation):
                 self.begun.tokenizer_files,
                 self.add_note(folder_meta(c, parents, self.table), student),
             ),
-            module=kind(student, objectives, teaching.setup.teacher, [*tying.regularizers, Ranges(student, spec)]),
+            module=kind(student, objectives, teaching.setup.teacher, self.list_regularizers(student, tying)),
             opening=teaching.setup.opening,
             source=source,
             plan=self.settle_plan(source, student, tying),

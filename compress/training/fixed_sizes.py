@@ -1,0 +1,155 @@
+"""Micro-batches padded to one of a few sizes, so that steps of rows of any lengths replay the same CUDA graphs.
+
+Padding stands behind the real rows, as rows of its own that are at least one token long: a sequence of no tokens has no
+first token and no mean. Numbers of tokens are 4, 5, 6 or 7 times a power of two, so that about a quarter of the real
+tokens is added at most, and a tenth on average. Attention reads `longest` in the place of a batch's longest sequence.
+What is padded depends on the batch alone, so that a run that goes on pads as it did before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from compress.contracts import Batch
+from compress.contracts.grid import MOST_PAIRS
+from compress.encoder.infer.prepare import PreparedModel
+from compress.encoder.modules.model import Model
+from compress.objectives._common import IGNORED
+from compress.training.module import StageModule
+
+MASKED_PARTS = 5
+"""Masked positions are padded to so many fifths of the tokens: at BERT's masking rate of 15 %, to one."""
+
+
+class FixedSizes:
+    """Pads the steps that are one micro-batch. counts: what each term of the loss counts in a batch on the host.
+
+    longest: tokens of the longest sequence of the data.
+    """
+
+    def __init__(self, counts: Callable[[Batch], Mapping[str, int]], longest: int) -> None:
+        self._counts, self.longest = counts, longest
+
+    def pad(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """The micro-batches of a step. They come back as they are where there are several, where padding would be too
+        much, and where a batch has what cannot be padded."""
+        if len(batches) != 1 or any(isinstance(x, Tensor) for x in batches[0].extra.values()):
+            return batches
+        (batch,) = batches
+        padded = batch
+        if int(batch.cu_seqlens.diff().min()) < self.longest:
+            padded = pad_rows(batch, self.longest)
+        padded = _pad_masked(padded, batch)
+        if padded is batch:
+            return batches
+        real, counts = self._counts(batch), self._counts(padded)
+        if any(bool(real[name]) != bool(count) for name, count in counts.items()):
+            return batches
+        shares = torch.tensor([count / real[name] if count else 0.0 for name, count in counts.items()])
+        return [dataclasses.replace(padded, shares=shares, unpadded=batch)]
+
+
+def find_padding_obstacle(module: StageModule, rows: int, longest: int | None) -> str | None:
+    """Why steps of so many rows are not padded, for people; None: they are. longest: as in FixedSizes, where known."""
+    if longest is None:
+        return "the texts change from epoch to epoch"
+    if (rows + 1) * longest**2 > MOST_PAIRS:
+        return f"{rows:,} rows of up to {longest:,} tokens take too much memory when padded"
+    if type(module) is not StageModule:
+        return "teacher and student have different tokenizers"
+    for name, objective in module.objectives.items():
+        if not getattr(objective, "ignores_padding", False):
+            return f"objective {name} does not support padding"
+    models = [("student", module.student)]
+    if module.teacher is not None:
+        if not isinstance(module.teacher, PreparedModel):
+            return "its teacher is not one model"
+        models.append(("teacher", module.teacher.model))
+    for whose, model in models:
+        if (why := _find_obstacle_of_model(model)) is not None:
+            return f"the {whose} {why}"
+    return None
+
+
+def _find_obstacle_of_model(model: nn.Module) -> str | None:
+    if not isinstance(model, Model):
+        return "is not an encoder"
+    if model.config.quantization is not None:  # padding would move the ranges of activations
+        return "is quantized"
+    if model.config.is_static:
+        return "is static"
+    if model.exits or model.config.kept_tokens:
+        return "drops tokens or exits early"
+    return None
+
+
+def round_up_size(number: int) -> int:
+    """The smallest of 1 to 8, and of 4, 5, 6 and 7 times a power of two, that is not below `number`."""
+    step = 1 << max(0, (number - 1).bit_length() - 3)
+    return math.ceil(number / step) * step
+
+
+def choose_size(tokens: int, rows: int, longest: int) -> tuple[int, int]:
+    """(tokens, rows) with padding, of a batch of so many."""
+    size = round_up_size(tokens + 1)
+    while size < tokens + _count_padding_rows(size, rows, longest):
+        size = round_up_size(size + 1)
+    return size, rows + _count_padding_rows(size, rows, longest)
+
+
+def _count_padding_rows(size: int, rows: int, longest: int) -> int:
+    """Enough for a fifth of the tokens, which is the most that the next smaller size lacks, and for a round number of
+    rows."""
+    return round_up_size(rows) - rows + math.ceil(size / 5 / max(1, longest - 1))
+
+
+def pad_rows(batch: Batch, longest: int) -> Batch:
+    """The batch with rows of padding; itself where that would be too much."""
+    size, rows = choose_size(batch.tokens, batch.rows, longest)
+    missing, padding_rows = size - batch.tokens, rows - batch.rows
+    if rows * longest**2 > MOST_PAIRS or missing > padding_rows * longest:
+        return batch
+    lengths = torch.full((padding_rows,), missing // padding_rows)
+    lengths[: missing % padding_rows] += 1
+    places = torch.cat([torch.arange(length) for length in lengths.tolist()])
+    per_token = batch.answered is not None
+
+    def extend(x: Tensor | None, count: int, value: float) -> Tensor | None:
+        return None if x is None else F.pad(x, (*(0, 0) * (x.dim() - 1), 0, count), value=value)
+
+    unlabelled = math.nan if batch.labels is not None and batch.labels.is_floating_point() else IGNORED
+    changes = {
+        "input_ids": extend(batch.input_ids, missing, 0),
+        "segment_ids": extend(batch.segment_ids, missing, 0),
+        "position_ids": torch.cat([batch.position_ids, places]),
+        "cu_seqlens": torch.cat([batch.cu_seqlens, batch.tokens + lengths.cumsum(0)]),
+        "row_ids": extend(batch.row_ids, padding_rows, -1),
+        "labels": extend(batch.labels, missing if per_token else padding_rows, unlabelled),
+        "pair_labels": extend(batch.pair_labels, padding_rows, IGNORED),
+        "special_mask": extend(batch.special_mask, missing, 1),
+        "answered": extend(batch.answered, missing, 0),
+        "real_tokens": torch.arange(size) < batch.tokens,
+        "real_rows": torch.arange(rows) < batch.rows,
+    }
+    return dataclasses.replace(batch, **changes, max_length=longest)
+
+
+def _pad_masked(padded: Batch, batch: Batch) -> Batch:
+    """`padded` with more masked positions than `batch` has, which no loss counts; itself where nothing is masked."""
+    positions, labels = batch.mlm_positions, batch.mlm_labels
+    if positions is None or labels is None or not len(positions):
+        return padded
+    step = max(1, padded.tokens // MASKED_PARTS)
+    count = math.ceil(len(positions) / step) * step
+    return dataclasses.replace(
+        padded,
+        mlm_positions=F.pad(positions, (0, count - len(positions)), value=padded.tokens - 1),
+        mlm_labels=F.pad(labels, (0, count - len(labels))),
+        real_masked=torch.arange(count) < len(positions),
+    )
