@@ -404,6 +404,7 @@ def report_one_device() -> Iterator[None]:
         for name, reply in replies.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, reply))
         stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
+        stack.enter_context(mock.patch("compress.training.efficiency.PRODUCT", 16))
         stack.enter_context(mock.patch("compress.objectives._vocabulary_kernels.are_working", return_value=True))
         yield
 
