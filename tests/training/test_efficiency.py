@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import torch
 from torch import nn
 from training_toy import Log, Source, run, toy_module
 
-from compress.training import efficiency
+from compress.training import efficiency, loop
 from compress.training.efficiency import Efficiency
+from compress.training.meter import Meter
 from evaluation.cost.energy import Counters
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -47,6 +49,21 @@ def test_energy_of_steps_without_that_of_validations(counter: Joules, tmp_path: 
     told = [values for _, values in log.lines if "train/loss" in values]
     assert [values["train/joules_per_1000_rows"] for values in told] == [500.0] * 3, "2 J for 4 rows"
     assert log.lines[-1] == (None, {"energy/training_joules": 24.0})
+
+
+def test_waiting_for_figures_is_time_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a validation and a checkpoint too: on a GPU, steps are computed then."""
+    seconds = [0.0]
+
+    class SlowMeter(Meter):
+        def drain(self, last_checkpoint: str | None) -> None:
+            seconds[0] += 1.0
+            super().drain(last_checkpoint)
+
+    monkeypatch.setattr(loop, "Meter", SlowMeter)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: seconds[0]))
+    result, _ = run(tmp_path)
+    assert result.seconds == seconds[0] > result.steps
 
 
 def test_counters_of_a_cpu_that_others_use_too_are_not_read(counter: Joules) -> None:
