@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from compress.contracts import Batch, Needs
+from compress.contracts import Batch, EncoderOutput, Needs
 from compress.data.tables.label_order import outputs_in_order
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
@@ -176,6 +176,27 @@ def test_layers_are_the_leads_and_the_others_are_not_asked_for_them(folder: Make
     assert not asked
     teacher(packed(), Needs(hidden_states=True, logits=True))
     assert asked == [Needs(logits=True)]
+
+
+def test_operations_are_those_of_all_that_answer(folder: Maker) -> None:
+    ensemble, batch = of(folder("a"), folder("b", 2)), packed()
+    lead, other = (prepare(Predictor(m.folder)._own) for m in ensemble.members)
+    teacher = EnsembleTeacher(ensemble, CLASSES, lead, [(other, [0, 1, 2])])
+    both, inner = Needs(hidden_states=True, logits=True), Needs(hidden_states=True)
+    one, two = (model.count_operations(batch, Needs(logits=True)) for model in (lead, other))
+    assert one is not None
+    assert two is not None
+    assert teacher.count_operations(batch, both) == one + two
+    alone = teacher.count_operations(batch, inner)
+    assert alone is not None
+    assert alone == lead.count_operations(batch, inner)
+    assert alone < one
+
+    def answer(batch: Batch, needs: Needs) -> EncoderOutput:
+        return other(batch, needs)
+
+    unknown = EnsembleTeacher(ensemble, CLASSES, lead, [(answer, [0, 1, 2])])
+    assert unknown.count_operations(batch, both) is None
 
 
 def test_the_fingerprint_is_of_all_that_decides(folder: Maker) -> None:

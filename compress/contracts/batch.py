@@ -293,7 +293,10 @@ class EncoderOutput:
 
 
 class Teacher(Protocol):
-    """A frozen model: called without gradient, in evaluation mode, possibly in another precision."""
+    """A frozen model: called without gradient, in evaluation mode, possibly in another precision.
+
+    One that has `count_operations(batch, needs) -> int | None` knows the operations of its products.
+    """
 
     def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput: ...
 

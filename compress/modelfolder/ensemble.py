@@ -22,6 +22,7 @@ from compress.contracts import Batch, EncoderOutput, Needs, Teacher
 from compress.data.tables.label_order import outputs_in_order
 from compress.encoder.config.encoder import HeadConfig
 from compress.encoder.modules.model import Model
+from compress.encoder.modules.operations import count_operations
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 
@@ -168,6 +169,13 @@ class EnsembleTeacher:
         with torch.inference_mode():
             output.logits = combine_logits(parts, weights, self.ensemble.combine, self.head, batch)
         return output
+
+    def count_operations(self, batch: Batch, needs: Needs) -> int | None:
+        """Of the products of all that answer; None where they are not known."""
+        found = [count_operations(self.lead, batch, needs)]
+        found += [count_operations(teacher, batch, LOGITS_ALONE) for teacher, _ in self.others if needs.logits]
+        known = [count for count in found if count is not None]
+        return sum(known) if len(known) == len(found) else None
 
     def list_members(self) -> list[Teacher]:
         """Each of the teachers alone, its logits in the order of the lead's labels."""

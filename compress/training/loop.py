@@ -29,6 +29,7 @@ from compress.training import environment, memory, precision, rng
 from compress.training.context import TrainingContext, TrainResult
 from compress.training.deterministic import report_nondeterministic
 from compress.training.distributed import Alone
+from compress.training.efficiency import Efficiency
 from compress.training.fixed_sizes import FixedSizes, find_padding_obstacle
 from compress.training.graphed import GraphedSteps, find_obstacle
 from compress.training.keeper import Keeper, NullMonitor
@@ -88,8 +89,9 @@ class _Run:
         if plan.minutes is not None:
             require_one_process("a time limit", "training.minutes", "set steps or epochs")
         self.timed_out = False
+        self.efficiency = Efficiency(self.module, self.device, self.precision, is_alone=context.team is None)
         self.state = TrainState(self.module, Optimizer(self.module, plan), self.device)
-        self.meter = Meter(self.state, plan.max_bad_steps)
+        self.meter = Meter(self.state, plan.max_bad_steps, self.efficiency.peak)
         self.keeper = self._keeper()
         self.graphs = self._choose_graphs()
 
@@ -121,6 +123,8 @@ class _Run:
         self.module.train()
         self._set_threads()
         self._limit_time()
+        memory.forget_peak(self.device)
+        self.efficiency.energy.start()
         while True:
             self._boundary()
             if self.state.step >= self.total:
@@ -148,6 +152,8 @@ class _Run:
         self.module.eval()
         state, best = self.state, self.state.best
         self._tell()
+        if state.joules:
+            self.context.log.metrics({"energy/training_joules": state.joules})
         return TrainResult(
             steps=state.step,
             seconds=state.seconds,
@@ -252,14 +258,16 @@ class _Run:
         self.team.seed(self.context.seed, state.step)
         kept = self.keeper.last.name if self.keeper.last else None
         with memory.report_out_of_memory(batches, self.device, kept):
-            figures, tokens = self._descend(batches, rate)
+            (figures, tokens), waits = self.efficiency.watch(lambda: self._descend(batches, rate))
         self._advance()
-        rows = torch.cat([torch.zeros(0, dtype=torch.int64), *(batch.without_padding.row_ids for batch in batches)])
-        self.meter.add(StepReport(state.step, figures, rows, tokens))
+        real = [batch.without_padding for batch in batches]
+        rows = torch.cat([torch.zeros(0, dtype=torch.int64), *(batch.row_ids for batch in real)])
+        operations = self.efficiency.count_operations(real)
+        self.meter.add(StepReport(state.step, figures, rows, tokens, operations, waits))
+        self.meter.spend(time.perf_counter() - began)
         log_now = state.step % plan.log_every == 0 or state.step == self.total
         if log_now or self.device.type == "cpu":
             self._drain()
-        self.meter.spend(time.perf_counter() - began)
         if log_now:
             self.context.log.metrics({**self.meter.line(rate), **memory.read_gpu(self.device)}, state.step)
         self._tell()
@@ -337,7 +345,13 @@ class _Run:
             self.epoch_steps = self.source.steps(state.epoch)
 
     def _drain(self) -> None:
-        self.meter.drain(str(self.keeper.last) if self.keeper.last else None)
+        """Wait for the steps so far: what they took is known then."""
+        began = time.perf_counter()
+        try:
+            self.meter.drain(str(self.keeper.last) if self.keeper.last else None)
+        finally:
+            self.meter.spend(time.perf_counter() - began)
+        self.meter.add_energy(self.efficiency.energy.take())
 
     # --- validation ---
 
@@ -363,6 +377,7 @@ class _Run:
         self._find_end()
         if self.plan.keep_best and self.context.select is not None:
             self._judge(metrics, *self.context.select)
+        self.efficiency.energy.start()
 
     def _find_end(self) -> None:
         """Whether the validations so far end a training of automatic length, and when."""
@@ -427,7 +442,9 @@ class _Run:
 
     def _save(self, *, wait: bool) -> bool:
         self._drain()
-        return self.keeper.save(wait=wait)
+        is_saved = self.keeper.save(wait=wait)
+        self.efficiency.energy.start()
+        return is_saved
 
     def _stop_if_asked(self) -> None:
         if self.team.agree_to_stop(bool(self.context.stop.requested)):

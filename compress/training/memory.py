@@ -41,6 +41,12 @@ def read_gpu(device: torch.device) -> dict[str, float]:
     return {"train/peak_memory_mb": torch.cuda.max_memory_allocated(device) / 1e6, **read_system_metrics(device)}
 
 
+def forget_peak(device: torch.device) -> None:
+    """The peak of a GPU's allocated memory counts from now on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 SPARE = 0.85
 """Part of the estimated budget that is recommended: what failed may not have been the last allocation of the step."""
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}

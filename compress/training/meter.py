@@ -24,32 +24,47 @@ LOSS, NORM = "loss", "grad_norm"
 
 @dataclass(frozen=True)
 class StepReport:
-    """One optimizer step. figures: name → scalar on the device, with `loss` and `grad_norm`.  rows: its data rows."""
+    """One optimizer step. figures: name → scalar on the device, with `loss` and `grad_norm`.  rows: its data rows.
+    operations: of this process's share, 0 where unknown.  waits: of the host for the device, where they were counted.
+    """
 
     step: int
     figures: dict[str, Tensor]
     rows: Tensor
     tokens: int
+    operations: int = 0
+    waits: int | None = None
 
 
 class Meter:
-    """Takes the reports of the steps into `state`. limit: bad steps in a row that are skipped before the run stops."""
+    """Takes the reports of the steps into `state`. limit: bad steps in a row that are skipped before the run stops.
+    peak: operations a second that the device is capable of; None where unknown."""
 
-    def __init__(self, state: TrainState, limit: int) -> None:
-        self.state, self.limit = state, limit
+    def __init__(self, state: TrainState, limit: int, peak: float | None = None) -> None:
+        self.state, self.limit, self.peak = state, limit, peak
         self.last_loss = math.nan
         self._waiting: list[StepReport] = []
+        self._waits: int | None = None
 
     def add(self, report: StepReport) -> None:
         """Note a step that was made, or on an accelerator at least begun."""
         self._waiting.append(report)
-        self.state.window.tokens += report.tokens
+        window = self.state.window
+        window.rows += len(report.rows)
+        window.tokens += report.tokens
+        window.operations += report.operations
         self.state.tokens += report.tokens
+        self._waits = self._waits if report.waits is None else report.waits
 
     def spend(self, seconds: float) -> None:
         """Note time that went into steps, waiting for their figures included."""
         self.state.window.seconds += seconds
         self.state.seconds += seconds
+
+    def add_energy(self, joules: float | None) -> None:
+        """Note energy that went into steps; None: nobody knows how much."""
+        for sums in (self.state, self.state.window):
+            sums.joules = None if joules is None or sums.joules is None else sums.joules + joules
 
     def drain(self, last_checkpoint: str | None) -> None:
         """Read the figures of all waiting steps in one transfer.
@@ -87,6 +102,12 @@ class Meter:
         line["train/learning_rate"] = learning_rate
         if window.seconds > 0:
             line["train/tokens_per_second"] = window.tokens / window.seconds
+            if self.peak is not None and window.operations:
+                line["train/mfu_pct"] = 100 * window.operations / window.seconds / self.peak
+        if window.joules and window.rows:
+            line["train/joules_per_1000_rows"] = 1000 * window.joules / window.rows
+        if self._waits is not None:
+            line["train/waits_per_step"], self._waits = float(self._waits), None
         if self.state.bad_steps:
             line["train/skipped_steps"] = float(self.state.bad_steps)
         self.state.window = type(window)()

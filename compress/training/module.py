@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs, Objective, Teacher
 from compress.encoder.modules.blocks import BlockMaps
+from compress.encoder.modules.operations import count_operations
 from compress.errors import UserError
 
 
@@ -97,6 +98,17 @@ class StageModule(nn.Module):
         """Objective → number of things it averages over in this batch."""
         return self._counts(batch) | {c.name: batch.tokens for c in self.companions if c.name is not None}
 
+    def count_operations(self, batch: Batch) -> int | None:
+        """Of the products of teacher and student in a step on this micro-batch, which is on the host: a backward pass
+        makes two of each of the student's. Without those of the losses alone; None where they are not known."""
+        live = self._live(self._counts(batch))
+        if not live:
+            return 0
+        ours = count_operations(self.student, batch, _union(o.student_needs for o in live.values()))
+        needs = self._find_teacher_needs(live)
+        theirs = 0 if needs is None else count_operations(self.teacher, batch, needs)
+        return None if ours is None or theirs is None else 3 * ours + theirs
+
     def forward(self, batch: Batch, teacher: EncoderOutput | None = None) -> dict[str, Term]:
         """Terms of the objectives that have something to count here. teacher: what `ask_teacher` gave of this batch."""
         counts = self._counts(batch)
@@ -134,12 +146,17 @@ class StageModule(nn.Module):
         return {name: objective for name, objective in self._named().items() if counts[name]}
 
     def _ask_teacher(self, batch: Batch, live: Mapping[str, Objective]) -> EncoderOutput | None:
-        needs = [o.teacher_needs for o in live.values() if o.teacher_needs is not None]
-        if self.teacher is None or not needs:
+        needs = self._find_teacher_needs(live)
+        if self.teacher is None or needs is None:
             return None
         # The student's autocast is not the teacher's: it was prepared in a precision of its own.
         with torch.no_grad(), torch.autocast(batch.input_ids.device.type, enabled=False):
-            return _ordinary(self.teacher(batch, _union(needs)))
+            return _ordinary(self.teacher(batch, needs))
+
+    def _find_teacher_needs(self, live: Mapping[str, Objective]) -> Needs | None:
+        """What they read of the teacher; None: nothing, or there is none."""
+        needs = [o.teacher_needs for o in live.values() if o.teacher_needs is not None]
+        return _union(needs) if needs and self.teacher is not None else None
 
 
 def _check(name: str, weight: float, objective: nn.Module, teacher: Teacher | None) -> None:

@@ -28,11 +28,17 @@ class Best:
 
 @dataclass
 class Window:
-    """Sums since the last line of the training log. sums: name → [sum, number of steps in it]."""
+    """Sums since the last line of the training log. sums: name → [sum, number of steps in it].
+
+    operations: of the models' products, 0 where unknown.  joules: None where they, or those of a part, are unknown.
+    """
 
     steps: int = 0
+    rows: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    operations: int = 0
+    joules: float | None = 0.0
     sums: dict[str, list[float]] = field(default_factory=dict)
 
 
@@ -64,6 +70,8 @@ class TrainState:
     bad_in_a_row: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    joules: float | None = 0.0
+    """Of all steps; None where they, or those of a part, are unknown."""
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """File name without ending → tensors: weights, moments, random generators."""
@@ -89,10 +97,11 @@ class TrainState:
         self.optimizer.load(moments)
         best, window = counters["best"], counters["window"]
         self.best = None if best is None else _best(best)
-        self.window = Window(window["steps"], window["tokens"], window["seconds"], dict(window["sums"]))
+        self.window = Window(**{**_UNCOUNTED, **window, "sums": dict(window["sums"])})
         self.history = [_numbers(row) for row in counters["history"]]
         for name in ("epoch", "index", "step", "validated", "bad_steps", "bad_in_a_row", "tokens", "seconds"):
             setattr(self, name, counters[name])
+        self.joules = counters.get("joules")
 
 
 def model_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -113,6 +122,10 @@ def load_model(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
+
+
+_UNCOUNTED = {"rows": 0, "operations": 0, "joules": None}
+"""Of a window that an older version wrote."""
 
 
 def _best(row: Mapping[str, Any]) -> Best:

@@ -54,10 +54,13 @@ class NvmlCounter:
     range: float | None = None
 
     def read(self) -> float:
-        """Joules."""
+        """Joules. Raises OSError where the driver does not tell."""
         import pynvml  # pyright: ignore[reportMissingImports]
 
-        return pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) / 1000
+        try:
+            return pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) / 1000
+        except pynvml.NVMLError as error:
+            raise OSError(f"the GPU reports no energy: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,32 @@ def measure_energy(
     return total / calls if total > 0 else None
 
 
+class EnergyMeter:
+    """Joules of stretches of time. Where there are no counters, or one fails, nothing is known."""
+
+    def __init__(self, counters: Sequence[Counter]) -> None:
+        self._counters = tuple(counters)
+        self._before: list[float] | None = None
+
+    def start(self) -> None:
+        """What was used until now does not count."""
+        self._before = self._read()
+
+    def take(self) -> float | None:
+        """Joules since `start`, or since this was called last. In between, a counter may begin anew once."""
+        before, after = self._before, self._read()
+        self._before = after
+        if before is None or after is None:
+            return None
+        return sum(subtract(a, b, c.range) for a, b, c in zip(before, after, self._counters, strict=True))
+
+    def _read(self) -> list[float] | None:
+        try:
+            return [counter.read() for counter in self._counters] or None
+        except (OSError, ValueError):
+            return None
+
+
 def _rapl(folder: Path) -> Counters:
     """Packages, and the memory beside them. Cores and graphics are parts of a package; psys holds everything twice."""
     zones = sorted(path for path in folder.glob("intel-rapl:*") if path.is_dir()) if folder.is_dir() else []
@@ -144,6 +173,8 @@ def _nvml(device: str) -> Counters:
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{card.uuid}")
         counter = NvmlCounter(card.name, handle)
         counter.read()
+    except OSError as error:
+        return Counters((), str(error))
     except (pynvml.NVMLError, AttributeError) as error:  # an old torch does not know the card's id
         return Counters((), f"the GPU reports no energy: {error}")
     return Counters((counter,))

@@ -57,6 +57,9 @@ def test_at_32_bits_a_cache_gives_the_very_bits_of_the_batches_it_was_filled_wit
     assert ours.keys() == theirs.keys()
     for name, part in theirs.items():
         torch.testing.assert_close(ours[name], part, rtol=0, atol=0, msg=lambda m, n=name: f"{n}: {m}")
+    assert teacher.count_operations(batch, Needs(logits=True)) == 0
+    words = 2 * batch.tokens * model.config.vocabulary * model.config.width
+    assert teacher.count_operations(batch, needs) == words, "the features were kept, their logits are computed"
 
 
 @pytest.mark.thorough

@@ -113,6 +113,7 @@ def test_rows_get_their_own_logits_in_the_order_of_the_batch() -> None:
     found = teacher(batch([3, 0, 3]), Needs(logits=True))
     assert found.logits is not None
     assert found.logits.tolist() == [[6, 7], [0, 1], [6, 7]]
+    assert teacher.count_operations(batch([3]), Needs(logits=True)) == 0
     with pytest.raises(IndexError):
         teacher(batch([4]), Needs(logits=True))
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from evaluation.cost.energy import Counters, RaplCounter, find_counters, measure_energy, subtract
+from evaluation.cost.energy import (
+    Counters,
+    EnergyMeter,
+    NvmlCounter,
+    RaplCounter,
+    find_counters,
+    measure_energy,
+    subtract,
+)
 
 
 def add_zone(folder: Path, zone: str, name: str, uj: int, most: int = 262_143_328_850) -> Path:
@@ -93,3 +103,47 @@ def test_a_gpu_without_nvml_says_why() -> None:
         import pynvml  # noqa: F401
     except ImportError:
         assert find_counters("cuda") == Counters((), "nvidia-ml-py is not installed")
+
+
+# --- stretches of time --------------------------------------------------------------------------------------------
+
+
+def test_stretches_add_up_and_what_lies_between_does_not_count(tmp_path: Path) -> None:
+    file = add_zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000, most=10_000_000)
+    meter = EnergyMeter(find_counters("cpu", tmp_path).found)
+    assert meter.take() is None, "nobody knows since when"
+    meter.start()
+    file.write_text("4000000")
+    assert meter.take() == pytest.approx(3.0)
+    file.write_text("500000")
+    assert meter.take() == pytest.approx(6.5), "the counter began anew"
+    file.write_text("9000000")
+    meter.start()
+    assert meter.take() == 0.0
+    file.unlink()
+    assert meter.take() is None
+    assert meter.take() is None
+
+
+def test_without_counters_no_stretch_is_known() -> None:
+    meter = EnergyMeter(())
+    meter.start()
+    assert meter.take() is None
+
+
+def test_a_driver_that_fails_later_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = iter([1000, 3000, None])
+
+    def read(handle: str) -> int:
+        if (reply := next(replies)) is None:
+            raise NVMLError("lost")
+        return reply
+
+    class NVMLError(Exception):
+        pass
+
+    stub = SimpleNamespace(NVMLError=NVMLError, nvmlDeviceGetTotalEnergyConsumption=read)
+    monkeypatch.setitem(sys.modules, "pynvml", stub)
+    meter = EnergyMeter([NvmlCounter("card", "handle")])
+    meter.start()
+    assert (meter.take(), meter.take()) == (2.0, None)

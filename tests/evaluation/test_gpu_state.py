@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from compress.training.memory import read_gpu
+from compress.training.memory import forget_peak, read_gpu
 from evaluation.cost.gpu import read_state, read_system_metrics
 
 
@@ -59,3 +59,11 @@ def test_what_the_log_of_a_training_gets(driver: SimpleNamespace, monkeypatch: p
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 7_000_000)
     assert read_gpu(torch.device("cuda", 0)) == {"train/peak_memory_mb": 7, **SYSTEM}
     assert read_gpu(torch.device("cpu")) == {}
+
+
+def test_the_peak_of_a_gpu_counts_from_where_a_training_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", asked.append)
+    for device in (torch.device("cpu"), torch.device("cuda", 0)):
+        forget_peak(device)
+    assert asked == [torch.device("cuda", 0)]

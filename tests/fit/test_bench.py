@@ -44,8 +44,8 @@ def set_up(monkeypatch: pytest.MonkeyPatch, *, max_mb: float | None = None, timi
         seen["timed"].append(call)
         return SimpleNamespace(ms=next(times), quiet=True)
 
-    evaluator = SimpleNamespace(remember=seen["remembered"].append, beside_parent=beside_parent)
-    costs = Costs(serving=SimpleNamespace(bits=(8,)), blocks=None, timing=timing, factor=1.5, extra=0.5)
+    evaluator = SimpleNamespace(remember=seen["remembered"].append, beside_parent=beside_parent, parent_call=[])
+    costs = Costs(serving=SimpleNamespace(bits=(8,), device="cpu"), blocks=None, timing=timing, factor=1.5, extra=0.5)
     maker = SimpleNamespace(narrow=lambda *_, **__: "narrow model")
     monkeypatch.setattr(bench, "compute_least_megabytes", lambda *_: 5.0)
     monkeypatch.setattr(bench.cost_model, "of", lambda *_: costs)

@@ -7,6 +7,7 @@ import json
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +40,7 @@ from compress.training.lamb import Lamb
 from compress.training.optimizer import Optimizer
 from compress.training.staging import HostCopy
 from compress.training.state import TrainState
+from evaluation.cost.gpu import count_waits
 
 CHECKS: list[Callable[[device.Record], None]] = []
 
@@ -98,6 +100,20 @@ def waits_are_counted(record: device.Record) -> None:
     torch.repeat_interleave(x, x.long(), output_size=6)
     (x * 2).relu_().sum()
     assert record.totals() == {"waits": 0, "copies": 0, "kernels": 6}, (record.totals(), record.kernels)
+
+
+@check
+def waits_of_a_call_are_counted_and_other_warnings_passed_on(record: device.Record) -> None:
+    x = torch.arange(4.0, device="cuda")
+
+    def call(number: int) -> None:
+        x.cpu()
+        warnings.warn("another", UserWarning, stacklevel=2)
+        x.sum().item()
+
+    with warnings.catch_warnings(record=True) as seen:
+        assert count_waits(call) == 2
+    assert [str(one.message) for one in seen] == ["another"]
 
 
 @check

@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import sys
 import traceback
 from pathlib import Path
@@ -17,15 +18,21 @@ import device  # first: it loads the shim before torch
 import e2e_toy as toy  # pyright: ignore[reportMissingImports]
 import pytest
 import torch
+from calibratable import make_overconfident
 from haste import do_not_wait_for_quiet, send_to_store, time_few_calls
+from sentence_folders import as_sentence_transformers
 
 from compress.cli import main as frame
+from compress.modelfolder.folder import load_model, save_model
 from compress.training import length
 
 TEACHER = ("run", "smoke-teacher", *toy.DATA, "--output", "runs/teacher")
 STUDENT = "runs/task/student"
 QUICK = ("--data", "data", "--quiet", "--recipe", "./quick-{}.yaml")
 """Of a command that trains: `quick-COMMAND.yaml` is its recipe with few timed calls."""
+EMBEDDER, SHARP, LONG = "embedder", "sharp", "long"
+"""Made of the teacher by `make_inputs`: an embedding model, an overconfident one, one with a window of tokens."""
+TEXTS = ("--data", "corpus.txt", "--max-length", "20", "--steps", "2")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     (*toy.DISTILL, "--output", "runs/task", "--set", "stages.*.training.cuda_graphs=true"),
     ("evaluate", STUDENT, "--data", "data"),
@@ -42,6 +49,13 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("sparsify", toy.TEACHER, *QUICK),
     ("quantize", toy.TEACHER, *QUICK),
     ("drop-tokens", toy.TEACHER, *QUICK, "--keep-tokens", "50"),
+    ("finetune", LONG, *QUICK),
+    ("calibrate", SHARP, "--data", SHARP + "-rows", "--output", "calibrated"),
+    ("make-static", EMBEDDER, *TEXTS, "--dimensions", "6", "--quiet"),
+    ("reduce-dimensions", EMBEDDER, *TEXTS, "--quiet"),
+    ("cascade", STUDENT, toy.TEACHER, "--data", "data", "--max-drop", "40", "--output", "cascade"),
+    ("cascade", toy.TEACHER, "--exit-layers", "1,2", "--data", "data", "--max-drop", "40", "--output", "early"),
+    ("fit", toy.TEACHER, "--data", "data", "--length", "24", "--plans", "1", "--max-mb", "0.2", "--uncertified"),
 )
 
 
@@ -76,6 +90,16 @@ def prepare(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setenv("COMPRESS_CACHE", str(folder / "cache"))
 
 
+def make_inputs() -> None:
+    """What a command reads and no other makes on a device."""
+    loaded = load_model(toy.PRETRAINED, keep=())
+    folder = save_model(Path(EMBEDDER), loaded.model, tokenizer_files=loaded.tokenizer_files)
+    as_sentence_transformers(folder, loaded.config.hidden, pooling="mean")
+    shutil.copytree(toy.TEACHER, SHARP)
+    make_overconfident(Path(SHARP), Path(f"{SHARP}-rows"))
+    assert frame.main(["extend", toy.TEACHER, "--max-positions", "128", "--window", "4", "--output", LONG]) == 0
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
@@ -88,4 +112,6 @@ if __name__ == "__main__":
             for one in (TEACHER, *COMMANDS):
                 if not wanted or one is TEACHER or one[0] in wanted:
                     found[" ".join(one)] = run(one)
+                if one is TEACHER:
+                    make_inputs()
     print(json.dumps(found))

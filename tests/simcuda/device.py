@@ -378,6 +378,11 @@ KERNELS: dict[str, Callable[..., Any]] = {
 # --- torch.cuda ---
 
 
+def _set_sync_debug_mode(mode: str) -> None:
+    warnings.warn("Synchronization debug mode is a prototype feature", UserWarning, stacklevel=2)
+    _Host.sync_debug_mode = mode
+
+
 def _without_gradient(mode: bool = True) -> torch.no_grad:
     return torch.no_grad()
 
@@ -410,7 +415,7 @@ def report_one_device() -> Iterator[None]:
         "get_rng_state": lambda device=None: torch.get_rng_state(),
         "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "synchronize": lambda device=None: _wait("synchronize"),
-        "set_sync_debug_mode": lambda mode: setattr(_Host, "sync_debug_mode", mode),
+        "set_sync_debug_mode": _set_sync_debug_mode,
         "Event": Event,
         "Stream": Stream,
         "stream": _use_stream,
@@ -427,6 +432,7 @@ def report_one_device() -> Iterator[None]:
             stack.enter_context(mock.patch.object(torch.cuda, name, reply))
         stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
         stack.enter_context(mock.patch.object(torch._C, "_cuda_endAllocateToPool", create=True))
+        stack.enter_context(mock.patch("compress.training.efficiency.PRODUCT", 16))
         stack.enter_context(mock.patch("compress.objectives._vocabulary_kernels.are_working", return_value=True))
         yield
 

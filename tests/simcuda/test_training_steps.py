@@ -29,6 +29,8 @@ def _check(found: dict[str, Any]) -> None:
         assert figures["waits"] == 0, (name, figures["where"])
         assert figures["any_order"] == [], (name, "--deterministic would reject them")
         assert figures["log_waits"] == 1, (name, "a step that writes a line into the log reads its figures in one copy")
+        assert figures["told_waits"] == 0, name
+        assert figures["mfu_pct"] > 0, (name, "the operations of teacher and student are known")
         assert figures["copies"] <= table["steps"][name]["copies"], name
         if table["torch"] == importlib.metadata.version("torch"):  # another one divides operators otherwise
             assert figures["kernels"] <= table["steps"][name]["kernels"], name

@@ -1,4 +1,5 @@
-"""What a training step costs on the simulated device: prints {case: {waits, log_waits, kernels, any_order, ..}}.
+"""What a training step costs on the simulated device: prints {case: {waits, log_waits, kernels, any_order, ..}}, and
+what the log tells of it.
 
 Arguments: `CASES@SERIES`: the cases, "all" or names with commas between them, at `DROPOUTxMICRO_BATCHES`, such as
 all@0.1x2, or with the layers of teacher and student, such as task@0x1@12+6; without: four and two. bf16. Counted is a
@@ -10,11 +11,12 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import device  # first: it loads the shim before torch
 import numpy as np
@@ -34,6 +36,7 @@ RANDOM_ORDER = {
 }  # fmt: skip
 ROWS = 12
 LOGGED, STEADY = 2, 1  # of the steps that are counted from 0
+STEPS = LOGGED + 2
 
 
 class Source:
@@ -68,6 +71,16 @@ class Steps:
         self._record.clear()
 
 
+class Lines(NullLog):
+    """Keeps the figures that were logged last, by name."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, float] = {}
+
+    def metrics(self, values: Mapping[str, float], step: int | None = None) -> None:
+        self.last |= values
+
+
 @dataclass(frozen=True)
 class Series:
     """dropout: in both models.  parts: micro-batches of a step.  teacher, student: layers."""
@@ -91,15 +104,16 @@ def count(case: Case, series: Series, record: device.Record) -> dict[str, Any]:
     layers = (series.teacher, series.student)
     teacher, student = (case.build_model(SMALL, depth, series.dropout).initialize(depth) for depth in layers)
     module = case.build_module(teacher, student, prepare(teacher.to("cuda"), "bf16"))
-    source, progress = Source(case.label, parts), Steps(record)
+    source, progress, log = Source(case.label, parts), Steps(record), Lines()
     plan = TrainingPlan(
-        steps=LOGGED + 2, batch_rows=ROWS * parts, learning_rate=1e-3, log_every=LOGGED + 1, checkpoint_every=1000
+        steps=STEPS, batch_rows=ROWS * parts, learning_rate=1e-3, log_every=LOGGED + 1, checkpoint_every=1000
     )
-    with tempfile.TemporaryDirectory() as folder:
+    counted = mock.patch("compress.training.efficiency.COUNTED", STEPS - 1)
+    with tempfile.TemporaryDirectory() as folder, counted:
         stop: Any = SimpleNamespace(requested=False)
         context = TrainingContext(
             folder=Path(folder),
-            log=NullLog(),
+            log=log,
             progress=cast(Any, progress),
             stop=stop,
             device=torch.device("cuda", 0),
@@ -112,6 +126,8 @@ def count(case: Case, series: Series, record: device.Record) -> dict[str, Any]:
         **steady.totals(),
         "any_order": sorted(RANDOM_ORDER & steady.kernels.keys()),
         "log_waits": logged.totals()["waits"],
+        "told_waits": log.last["train/waits_per_step"],
+        "mfu_pct": log.last.get("train/mfu_pct"),
         "where": [f"{times} x {what}: {line}" for (what, line), times in steady.waits.most_common()],
     }
 

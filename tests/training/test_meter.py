@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from types import SimpleNamespace
@@ -14,9 +15,9 @@ from compress.training.meter import LOSS, NORM, Meter, StepReport
 from compress.training.state import Window
 
 
-def meter(limit: int = 2) -> Meter:
-    state = SimpleNamespace(window=Window(), tokens=0, seconds=0.0, bad_steps=0, bad_in_a_row=0, step=0)
-    return Meter(state, limit)  # type: ignore[arg-type]
+def meter(limit: int = 2, peak: float | None = None) -> Meter:
+    state = SimpleNamespace(window=Window(), tokens=0, seconds=0.0, joules=0.0, bad_steps=0, bad_in_a_row=0, step=0)
+    return Meter(state, limit, peak)  # type: ignore[arg-type]
 
 
 def report(step: int, loss: float, norm: float = 1.0, rows: int = 2, **more: float) -> StepReport:
@@ -37,6 +38,29 @@ def test_a_line_has_the_means_since_the_last_one() -> None:
     }  # fmt: skip
     assert one.line(1e-3) == {"train/learning_rate": 1e-3}, "a new window"
     assert one.tokens_per_second == 20.0, "of the whole run"
+
+
+def test_a_line_has_what_the_steps_took_of_the_device() -> None:
+    one = meter(peak=1000.0)
+    for step in (1, 2):
+        one.add(dataclasses.replace(report(step, 1.0), operations=150, waits=3 if step == 2 else None))
+        one.spend(0.5)
+        one.add_energy(8.0)
+    one.drain(None)
+    line = one.line(0.1)
+    assert line["train/mfu_pct"] == 30.0, "300 operations in a second, of 1000"
+    assert line["train/joules_per_1000_rows"] == 4000.0, "16 J for 4 rows"
+    assert line["train/waits_per_step"] == 3.0
+    one.add(report(3, 1.0))
+    one.spend(0.5)
+    one.add_energy(None)
+    one.drain(None)
+    told = {"train/mfu_pct", "train/joules_per_1000_rows", "train/waits_per_step"}
+    assert not told & one.line(0.1).keys(), "unknown operations, unknown energy, and waits are counted once"
+    assert one.state.joules is None, "of the whole run"
+    one.add(report(4, 1.0))
+    one.add_energy(1.0)
+    assert one.line(0.1)["train/joules_per_1000_rows"] == 500.0, "known again"
 
 
 def test_a_term_that_some_steps_lack_is_the_mean_of_those_that_have_it() -> None:

@@ -79,7 +79,8 @@ def halves(tmp_path: Path) -> tuple[dict[Any, dict[str, float]], dict[Any, dict[
             for step, values in log.lines:
                 merged.setdefault(step, {}).update(values)
         for values in merged.values():
-            values.pop("train/tokens_per_second", None)
+            for name in ("train/tokens_per_second", "train/joules_per_1000_rows", "energy/training_joules"):
+                values.pop(name, None)
         return merged
 
     undisturbed, first, second, flag, plan = Log(), Log(), Log(), Flag(), {"log_every": 4}

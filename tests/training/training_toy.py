@@ -212,8 +212,9 @@ def prints(folder: Path, module: nn.Module | None = None) -> dict[str, str]:
     found = {f"{path.parent.name[:4]}/{path.name}": sha(path.read_bytes()) for path in files}
     if best:
         state["best"].pop("folder")
-    state.pop("seconds")
-    state["window"].pop("seconds")
+    for counts in (state, state["window"]):
+        counts.pop("seconds")
+        counts.pop("joules")
     found["counters"] = json.dumps(state, sort_keys=True)
     if module is not None:
         found["weights"] = weights_print(module)

@@ -19,6 +19,7 @@ from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.integers.fake_quantized import Quantized, QuantizedLinear, fold
 from compress.encoder.modules.layers import Attention, EncoderLayer, FeedForward, GlobalProjections
 from compress.encoder.modules.model import NOTHING, Model
+from compress.encoder.modules.operations import count_operations
 from compress.encoder.modules.relative import BiasTable
 from compress.encoder.modules.tensors import assign_tensors
 from compress.encoder.modules.tied import SharedLinear
@@ -43,6 +44,10 @@ class PreparedModel:
         device = batch.input_ids.device.type
         with torch.inference_mode(), torch.autocast(device, enabled=False):
             return self.model(batch, needs)
+
+    def count_operations(self, batch: Batch, needs: Needs) -> int | None:
+        """Of the products of a call; None where they are not known."""
+        return count_operations(self.model, batch, needs)
 
     def find_exits(self, batch: Batch) -> Tensor:
         """(B,) int64: which early exit answers each row (`Model.answer_early`)."""

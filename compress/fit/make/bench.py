@@ -9,6 +9,7 @@ from pathlib import Path
 from compress.fit import report
 from compress.fit.cost import cost_model
 from compress.fit.cost.cost_model import Costs
+from compress.fit.cost.gpu_time import describe_gpu_time
 from compress.fit.cost.serving import Serving, build_parts, quantize_to_bits
 from compress.fit.loss.saved_study import load_or_make_study
 from compress.fit.loss.study import Student
@@ -77,6 +78,8 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
         f"the full model in {report.bits(serving.bits[0])}: {timing.ms:.2f} ms, {how}; predicted latency = "
         f"{found.factor:.3f} x the sum of its parts + {found.extra:.2f} ms"
     )
+    if target is None and (line := describe_gpu_time(evaluator.parent_call, serving)) is not None:
+        console.note(line)
     return Bench(found, evaluator, space, Maker(student, space, check), space.plan_whole_model(serving.bits[0]))
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs, Teacher
 from compress.data.batches.paired import get_teacher_batch
+from compress.encoder.modules.operations import count_operations
 from compress.training.module import StageModule
 
 LAYERED = ("hidden_states", "queries", "keys", "values")
@@ -28,6 +29,10 @@ class AlignedTeacher:
     def __call__(self, batch: Batch, needs: Needs) -> EncoderOutput:
         """batch: also holds that of the teacher (`PairedRows.add_teacher_batch`), whose tokens the output has."""
         return self.teacher(get_teacher_batch(batch).batch, needs)
+
+    def count_operations(self, batch: Batch, needs: Needs) -> int | None:
+        """Of the products of the teacher; None where they are not known."""
+        return count_operations(self.teacher, get_teacher_batch(batch).batch, needs)
 
 
 class AlignedModule(StageModule):

@@ -40,6 +40,10 @@ class ColumnTeacher:
         logits = torch.from_numpy(np.ascontiguousarray(self._logits[places])).to(device)
         return EncoderOutput(last_hidden=torch.zeros(batch.tokens, 0, device=device), logits=logits)
 
+    def count_operations(self, batch: Batch, needs: Needs) -> int:
+        """There are no products."""
+        return 0
+
 
 def check_columns_suffice(spec: Spec, objectives: Mapping[str, tuple[float, nn.Module]], *, tagged: bool) -> None:
     """Raise UserError for objectives that look inside a teacher, and for options that need one.

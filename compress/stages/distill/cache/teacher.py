@@ -12,6 +12,7 @@ from torch import Tensor
 from compress.contracts import Batch, EncoderOutput, Needs, TopLogits, VocabularyOutput
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.modules.layout import AttentionMaps, PackedLayout
+from compress.encoder.modules.operations import count_words
 from compress.errors import ExitCode, UserError
 from compress.stages.distill.cache.fields import Field, counts, layers_of
 from compress.stages.distill.cache.shards import Shards
@@ -64,6 +65,10 @@ class CachedTeacher:
         if needs.mlm is not None:
             self._words(output, batch, rows)
         return output
+
+    def count_operations(self, batch: Batch, needs: Needs) -> int:
+        """Of the logits that are made of kept features."""
+        return 0 if self.words is None else 2 * self.words.weight.numel() * count_words(batch, needs.mlm)
 
     def _tensor(self, what: str, layer: int | None, batch: Batch, rows: np.ndarray) -> Tensor:
         field, shards = self._fields[what, layer]
