@@ -111,6 +111,7 @@ def test_what_torchao_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
         prepare_compiled(model(config), products="fp8")
 
 
+@pytest.mark.usefixtures("traced")
 def test_where_attention_is_one_kernel_a_layer_is_compiled_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, *_: Any) -> Tensor:
         return q + v * bounds[-1]
