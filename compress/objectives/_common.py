@@ -14,9 +14,6 @@ from compress.contracts import EncoderOutput, VocabularyOutput
 from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
 
-IGNORED = -100
-"""The label of a row or token that has none."""
-
 
 class Base(nn.Module):
     """An objective whose rows do not depend on each other, and which nothing of the two models' shapes changes."""

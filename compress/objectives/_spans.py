@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch
-from compress.objectives._common import IGNORED
+from compress.contracts.padding import IGNORED
 
 BEYOND = -1e30  # the score of a place after the end of a row: no share of any softmax, and still finite
 

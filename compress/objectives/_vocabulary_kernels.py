@@ -32,6 +32,7 @@ _library.define(
 _library.define(
     "cross_entropy_(Tensor logits, Tensor labels, Tensor(a!) loss, Tensor(b!)? gradient, float slope) -> ()"
 )
+_library.define("scale_(Tensor(a!) numbers, Tensor factor) -> ()")
 
 
 def support(logits: Tensor) -> bool:
@@ -91,9 +92,9 @@ def whole_rows(gradient: Tensor) -> Tensor:
 
 
 def scale_(gradient: Tensor, factor: Tensor) -> None:
-    """Multiply what `new_gradient` made by a number () in fp32, in place: rounded once, and four times as fast as
-    `mul_`, which reads numbers of two kinds one by one."""
-    torch._amp_foreach_non_finite_check_and_unscale_([whole_rows(gradient)], torch.zeros_like(factor), factor)
+    """Multiply what `new_gradient` made by a number () in fp32, in place. torch's own `mul_` reads numbers of two kinds
+    one by one, at a quarter of the speed."""
+    torch.ops.compress.scale_(whole_rows(gradient), factor)
 
 
 # --- logits in rows that a GPU reads fast ---
@@ -193,6 +194,13 @@ def launch_cross_entropy(logits: Tensor, labels: Tensor, loss: Tensor, gradient:
     )
 
 
+def launch_scale(numbers: Tensor, factor: Tensor) -> None:
+    """numbers: without gaps between them.  factor: (), in fp32. Raises ImportError without triton."""
+    _triton, size = _import_triton(), numbers.numel()
+    programs = -(-size // _triton.BLOCK)
+    _triton.scale_kernel[(programs,)](numbers, factor, size, BLOCK=_triton.BLOCK, num_warps=_triton.WARPS)
+
+
 def _import_triton() -> Any:
     from compress.objectives import _triton
 
@@ -208,6 +216,10 @@ def _find_width(x: Tensor) -> int:
     return width if fits else size
 
 
-for _name, _launch in (("divergence_", launch_divergence), ("cross_entropy_", launch_cross_entropy)):
+for _name, _launch in (
+    ("divergence_", launch_divergence),
+    ("cross_entropy_", launch_cross_entropy),
+    ("scale_", launch_scale),
+):
     _library.impl(_name, _launch, "CUDA")
     torch.library.register_fake(f"compress::{_name}", lambda *_: None, lib=_library)

@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
+from compress.contracts.padding import IGNORED
 from compress.errors import UserError
 from compress.objectives._common import (
-    IGNORED,
     Base,
     field,
     get_required,

@@ -10,9 +10,10 @@ from pydantic import Field
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
+from compress.contracts.padding import IGNORED
 from compress.errors import UserError
 from compress.objectives import _spans
-from compress.objectives._common import IGNORED, Base, field, get_required, is_score, is_several, widen
+from compress.objectives._common import Base, field, get_required, is_score, is_several, widen
 
 _KIND = "hard_labels"
 

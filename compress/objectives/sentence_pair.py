@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.objectives._common import IGNORED, Base, field, get_required, widen
+from compress.contracts.padding import IGNORED
+from compress.objectives._common import Base, field, get_required, widen
 
 _KIND = "sentence_pair"
 

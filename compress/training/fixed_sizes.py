@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch
 from compress.contracts.grid import MOST_PAIRS
+from compress.contracts.padding import pad_batch
 from compress.encoder.infer.prepare import PreparedModel
 from compress.encoder.modules.model import Model
-from compress.objectives._common import IGNORED
 from compress.training.module import StageModule
 
 MASKED_PARTS = 5
@@ -112,32 +112,9 @@ def _count_padding_rows(size: int, rows: int, longest: int) -> int:
 def pad_rows(batch: Batch, longest: int) -> Batch:
     """The batch with rows of padding; itself where that would be too much."""
     size, rows = choose_size(batch.tokens, batch.rows, longest)
-    missing, padding_rows = size - batch.tokens, rows - batch.rows
-    if rows * longest**2 > MOST_PAIRS or missing > padding_rows * longest:
+    if rows * longest**2 > MOST_PAIRS or size - batch.tokens > (rows - batch.rows) * longest:
         return batch
-    lengths = torch.full((padding_rows,), missing // padding_rows)
-    lengths[: missing % padding_rows] += 1
-    places = torch.cat([torch.arange(length) for length in lengths.tolist()])
-    per_token = batch.answered is not None
-
-    def extend(x: Tensor | None, count: int, value: float) -> Tensor | None:
-        return None if x is None else F.pad(x, (*(0, 0) * (x.dim() - 1), 0, count), value=value)
-
-    unlabelled = math.nan if batch.labels is not None and batch.labels.is_floating_point() else IGNORED
-    changes = {
-        "input_ids": extend(batch.input_ids, missing, 0),
-        "segment_ids": extend(batch.segment_ids, missing, 0),
-        "position_ids": torch.cat([batch.position_ids, places]),
-        "cu_seqlens": torch.cat([batch.cu_seqlens, batch.tokens + lengths.cumsum(0)]),
-        "row_ids": extend(batch.row_ids, padding_rows, -1),
-        "labels": extend(batch.labels, missing if per_token else padding_rows, unlabelled),
-        "pair_labels": extend(batch.pair_labels, padding_rows, IGNORED),
-        "special_mask": extend(batch.special_mask, missing, 1),
-        "answered": extend(batch.answered, missing, 0),
-        "real_tokens": torch.arange(size) < batch.tokens,
-        "real_rows": torch.arange(rows) < batch.rows,
-    }
-    return dataclasses.replace(batch, **changes, max_length=longest)
+    return pad_batch(batch, size, rows, longest)
 
 
 def _pad_masked(padded: Batch, batch: Batch) -> Batch:

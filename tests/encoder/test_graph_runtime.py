@@ -39,33 +39,48 @@ class Captures:
 
 
 @pytest.mark.parametrize(
-    ("rows", "length", "positions", "bucket"),
+    ("tokens", "rows", "longest", "positions", "bucket"),
     [
-        (1, 1, 512, (1, 16)),
-        (1, 16, 512, (1, 16)),
-        (3, 17, 512, (4, 32)),
-        (32, 128, 512, (32, 128)),
-        (32, 129, 512, None),  # 6,144 tokens with padding
-        (33, 1, 512, None),
-        (1, 513, 1024, None),
-        (1, 40, 40, (1, 40)),  # no longer than the model's positions
-        (1, 33, 40, (1, 40)),
-        (1, 20, 40, (1, 32)),
+        (1, 1, 1, 512, (16, 2, 16)),
+        (16, 1, 16, 512, (16, 1, 16)),  # nothing is padded
+        (17, 1, 17, 512, (32, 2, 32)),
+        (15, 3, 9, 512, (16, 4, 16)),
+        (60, 5, 30, 512, (64, 6, 32)),
+        (64, 5, 30, 512, (96, 6, 32)),  # a sixth row has to have a token
+        (721, 32, 70, 512, (768, 48, 128)),
+        (8192, 64, 128, 512, (8192, 64, 128)),
+        (8193, 64, 129, 512, None),
+        (600, 256, 9, 512, None),  # no row is left for padding
+        (8000, 100, 400, 512, None),  # padded to the longest, 65,536 tokens
+        (513, 1, 513, 1024, None),
+        (40, 1, 40, 40, (48, 2, 40)),  # no longer than the model's positions
     ],
 )
-def test_buckets(rows: int, length: int, positions: int, bucket: tuple[int, int] | None) -> None:
-    assert choose_bucket(rows, length, positions) == bucket
+def test_buckets(tokens: int, rows: int, longest: int, positions: int, bucket: tuple[int, int, int] | None) -> None:
+    assert choose_bucket(tokens, rows, longest, positions) == bucket
 
 
-def test_rows_lie_padded_in_a_bucket() -> None:
+def test_a_bucket_holds_any_rows_that_it_is_chosen_for() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        lengths = random.integers(1, random.integers(2, 65), random.integers(1, 60))
+        found = choose_bucket(int(lengths.sum()), len(lengths), int(lengths.max()), 64)
+        assert found is not None
+        bounds = lay_in_bucket(batch(lengths.tolist(), UNIFORM), found, pinned=False).cu_seqlens
+        assert (int(bounds[-1]), len(bounds) - 1) == found[:2]
+        assert 1 <= int(bounds.diff().min()) <= int(bounds.diff().max()) <= found.length
+
+
+def test_rows_lie_before_the_padding_in_a_bucket() -> None:
     given = batch([2, 3], UNIFORM)
-    ids, mask, segments, places = lay_in_bucket(given, Bucket(4, 5))
-    assert mask.tolist() == [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 0, 0, 0, 0]]
-    assert places.flatten()[:5].tolist() == [0, 1, 5, 6, 7]
-    for plane, tokens in ((ids, given.input_ids), (segments, given.segment_ids)):
-        assert plane.flatten()[[0, 1, 5, 6, 7]].tolist() == tokens.tolist()
-        assert not plane.flatten()[[2, 3, 4, 8, 9]].any()
-        assert not plane[2:].any()
+    made = lay_in_bucket(given, Bucket(8, 4, 5), pinned=False)
+    assert made.cu_seqlens.tolist() == [0, 2, 5, 7, 8]
+    assert made.position_ids.tolist() == [0, 1, 0, 1, 2, 0, 1, 0]
+    for name in ("input_ids", "segment_ids"):
+        assert getattr(made, name).tolist() == [*getattr(given, name).tolist(), 0, 0, 0]
+    assert made.max_length == 5
+    assert made.parcel is not None
+    assert made.parcel.places == lay_in_bucket(batch([4], UNIFORM), Bucket(8, 4, 5), pinned=False).parcel.places  # pyright: ignore
 
 
 @pytest.mark.parametrize("name", thorough_but(["bert"], list(VARIATIONS)))
@@ -78,7 +93,7 @@ def test_equals_the_plain_model(name: str) -> None:
     for lengths in ([20], [30, 1, 30], [3, 18], [17, 2, 5, 9], [31]):  # shorter rows after longer ones
         given = batch(lengths, config)
         answers.append((made(given, ANSWERS).logits, plain(given, ANSWERS).logits))
-    assert captures.count == 3, "one for each bucket: of 1, 2 and 4 rows"
+    assert captures.count == 4, "one for each bucket: two sizes with two rows, three and six rows"
     for found, expected in answers:  # at the end: a replay leaves earlier answers alone
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
@@ -94,7 +109,7 @@ def test_a_head_that_answers_tokens_gives_those_of_real_ones() -> None:
 def test_what_has_no_graph_is_computed_as_before() -> None:
     plain, captures = model(UNIFORM).eval(), Captures()
     made, ready = prepare_graphed(plain, capture=captures), prepare(plain)
-    many, hidden = batch([2] * 33, UNIFORM), Needs(logits=True, hidden_states=True)
+    many, hidden = batch([2] * 257, UNIFORM), Needs(logits=True, hidden_states=True)
     torch.testing.assert_close(made(many, ANSWERS).logits, ready(many, ANSWERS).logits, rtol=0, atol=0)
     few = batch([3], UNIFORM)
     states, expected = made(few, hidden).hidden_states, ready(few, hidden).hidden_states
@@ -141,10 +156,3 @@ def test_models_that_drop_tokens_have_no_graphs() -> None:
     fewer = drop_tokens(model(UNIFORM), (50,) * UNIFORM.depth)
     with pytest.raises(UserError, match="CUDA graphs do not support a model that drops tokens between its layers; use"):
         prepare_graphed(fewer)
-
-
-def test_segments_and_mask_do_not_leak_into_the_next_batch() -> None:
-    first, second = (lay_in_bucket(batch(lengths, UNIFORM), Bucket(2, 16)) for lengths in ([16, 16], [1]))
-    assert first[1].all()
-    assert second[1].sum() == 2
-    assert np.count_nonzero(second[0]) <= 1

@@ -127,5 +127,6 @@ if __name__ == "__main__":
     library = torch.library.Library("compress", "IMPL")
     library.impl("divergence_", kernels.launch_divergence, "CPU")
     library.impl("cross_entropy_", kernels.launch_cross_entropy, "CPU")
+    library.impl("scale_", kernels.launch_scale, "CPU")
     with mock.patch.object(_triton, "BLOCK", 64), mock.patch.object(_vocabulary, "_CACHED_BYTES", 4 * 70 * 4):
         print(json.dumps(run_all()))

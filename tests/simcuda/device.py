@@ -367,7 +367,13 @@ def _cross_entropy(logits: Tensor, labels: Tensor, loss: Tensor, gradient: Tenso
         gradient.copy_(p * slope)
 
 
+def _scale_numbers(numbers: Tensor, factor: Tensor) -> None:
+    assert numbers.is_contiguous()
+    numbers.copy_(numbers.float() * factor)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
+    "compress::scale_": _scale_numbers,
     "compress::divergence_": _divergence,
     "compress::cross_entropy_": _cross_entropy,
     "aten::_flash_attention_forward": _flash,
@@ -422,7 +428,6 @@ def report_one_device() -> Iterator[None]:
         "current_stream": lambda device=None: _Host.stream,
         "CUDAGraph": graphs.Graph,
         "graph": graphs.record_graph,
-        "graph_pool_handle": lambda: (0, 1),
         "default_generators": (
             SimpleNamespace(clone_state=torch.get_rng_state, graphsafe_set_state=torch.set_rng_state),
         ),
@@ -431,7 +436,6 @@ def report_one_device() -> Iterator[None]:
         for name, reply in replies.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, reply))
         stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
-        stack.enter_context(mock.patch.object(torch._C, "_cuda_endAllocateToPool", create=True))
         stack.enter_context(mock.patch("compress.training.efficiency.PRODUCT", 16))
         stack.enter_context(mock.patch("compress.objectives._vocabulary_kernels.are_working", return_value=True))
         yield

@@ -1,34 +1,37 @@
 """Small batches answered by CUDA graphs: the host replays a whole forward pass by one call.
 
 A few sequences are computed by the GPU sooner than the host launches their kernels one by one. A graph has fixed shapes
-and fixed memory, so that a batch is copied, padded, into the buffers of the smallest bucket that it fits into
-(`choose_bucket`). Each bucket is captured at its first batch. Batches with more tokens are computed as by `prepare`, on
-real tokens only. Never run on a GPU: experimental.
+and fixed memory, so that a batch is copied, with rows of padding behind its own, to where that of the capture lay: one
+of the size of the smallest bucket that it fits into (`choose_bucket`). Each bucket is captured at its first batch.
+Larger batches are computed as by `prepare`, on real tokens only. Experimental.
 """
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import functools
 import logging
+import math
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
-from compress.contracts.parcel import Parcel
+from compress.contracts.padding import pad_batch
 from compress.encoder.infer.prepare import Precision, PreparedModel, prepare
 from compress.encoder.modules.model import NOTHING, Model
 from compress.errors import ExitCode, UserError, printable
 
-ROWS = (1, 2, 4, 8, 16, 32)
-LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-MOST_TOKENS = 4096
-"""Of a bucket, with padding: by the predictions of benchmarks/gpu.md, the device takes longer than the launches."""
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+LENGTHS = (16, 32, 64, 128, 256, 512)
+MOST_TOKENS = 8192
+"""Of a bucket, with padding: of more, the host launches the kernels of BERT-base in less time than a GPU computes."""
+TOKENS = (16, 32, 48, *(part << n for n in range(5, 12) for part in (2, 3)), MOST_TOKENS)
+MOST_PLACES = 4 * MOST_TOKENS
+"""Rows times length: what attention computes of models for which there is no kernel for rows of any length."""
 WARM_UPS = 3
 """Calls before a capture: libraries choose kernels and take memory in them."""
 ANSWERS = Needs(logits=True)
@@ -40,8 +43,9 @@ _log = logging.getLogger("compress.encoder")
 
 
 class Bucket(NamedTuple):
-    """A shape: rows times tokens of each."""
+    """A size: tokens of so many rows, and what stands for the length of each."""
 
+    tokens: int
     rows: int
     length: int
 
@@ -50,33 +54,28 @@ Capture = Callable[[Callable[[], Tensor]], tuple[Tensor, Callable[[], object]]]
 """A computation over fixed memory → (its result, what computes it anew into the same memory)."""
 
 
-def choose_bucket(rows: int, length: int, positions: int) -> Bucket | None:
-    """The smallest that holds `rows` sequences of at most `length` tokens; None where none does.
+def choose_bucket(tokens: int, rows: int, longest: int, positions: int) -> Bucket | None:
+    """The smallest that holds so many tokens in so many rows, and rows of padding of at least one token; None where
+    none does. longest: of the rows.  positions: of the model; `length` is never more."""
+    length = next((x for x in LENGTHS if x >= longest), None)
+    if length is None:
+        return None
+    length = min(length, positions)
+    for size in TOKENS:
+        missing = size - tokens
+        all_rows = next((x for x in ROWS if x >= rows + math.ceil(missing / length)), None)
+        if missing >= 0 and all_rows is not None and all_rows - rows <= missing:
+            return Bucket(size, all_rows, length) if all_rows * length <= MOST_PLACES else None
+    return None
 
-    positions: of the model; a bucket is never longer.
-    """
-    lengths = [*(x for x in LENGTHS if x < positions), *([positions] if positions <= LENGTHS[-1] else [])]
-    found = Bucket(
-        next((x for x in ROWS if x >= rows), 0),
-        next((x for x in lengths if x >= length), 0),
-    )
-    return found if 0 < found.rows * found.length <= MOST_TOKENS else None
 
-
-def lay_in_bucket(batch: Batch, bucket: Bucket) -> np.ndarray:
-    """(4, rows, length) int64: token ids, 1 on real tokens, segments, and in the first T numbers of the last plane, row
-    by row, the places of the T real tokens among all. Rows that the batch does not have are one token long."""
-    values = batch.on_host.values
-    bounds = values["cu_seqlens"]
-    lengths = np.diff(bounds)
-    planes = np.zeros((4, *bucket), dtype=np.int64)
-    flat = planes.reshape(4, -1)
-    tokens = np.arange(bounds[-1])
-    places = tokens + np.repeat(bucket.length * np.arange(len(lengths)) - bounds[:-1], lengths)
-    flat[0, places], flat[1, places], flat[2, places] = values["input_ids"], 1, values["segment_ids"]
-    flat[3, tokens] = places
-    planes[1, len(lengths) :, 0] = 1  # of no tokens at all, attention would be NaN
-    return planes
+def lay_in_bucket(batch: Batch, bucket: Bucket, *, pinned: bool) -> Batch:
+    """What the encoder reads of a batch on the host, padded, and ready to be copied. pinned: the copy's source."""
+    read = dataclasses.replace(
+        batch, labels=None, pair_labels=None, mlm_positions=None, mlm_labels=None, special_mask=None, answered=None,
+        extra={}, grid=None, parcel=None,
+    )  # fmt: skip
+    return pad_batch(read, *bucket).put_together(pinned=pinned)
 
 
 def capture_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], object]]:
@@ -102,34 +101,32 @@ def record_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], ob
     All graphs use the same memory, but for their results: they run one after the other. Other threads, which prepare
     batches or write files, may go on: what they ask of the driver is no part of the graph.
     """
-    graph, here, pool = torch.cuda.CUDAGraph(), torch.cuda.stream(torch.cuda.current_stream()), _find_pool()
+    graph, here = torch.cuda.CUDAGraph(), torch.cuda.stream(torch.cuda.current_stream())
     try:
         # Of a capture that fails, torch leaves the stream current.
-        with here, torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        with here, torch.cuda.graph(graph, pool=_find_pool(), capture_error_mode="thread_local"):
             result = compute()
     except Exception:
-        _clean_up(pool)
+        _clean_up()
         raise
     _graphs.add(graph)
     return result, graph.replay
 
 
 _graphs: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Those that are in use."""
+"""Those that are in use, and share memory."""
 
 
 def _find_pool() -> Any:
     """The memory that graphs share. torch frees it with the last of them, and refuses a capture into what was freed."""
-    return next((graph.pool() for graph in _graphs), None) or torch.cuda.graph_pool_handle()
+    return next((graph.pool() for graph in _graphs), None)
 
 
-def _clean_up(pool: Any) -> None:
-    """After a capture that CUDA broke off: memory would still be taken from the pool, and the device's random numbers
-    would still be those of a graph, so that no others could be drawn. A copy goes on where they were."""
-    device = torch.cuda.current_device()
-    with contextlib.suppress(RuntimeError):  # a capture that ended by itself has closed it
-        torch._C._cuda_endAllocateToPool(device, pool)
-    generator = torch.cuda.default_generators[device]
+def _clean_up() -> None:
+    """After a capture that CUDA broke off, torch refuses others into the same memory, and the device's random numbers
+    are still those of a graph, so that none can be drawn: a copy goes on where they were."""
+    _graphs.clear()
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
     generator.graphsafe_set_state(generator.clone_state())
 
 
@@ -139,16 +136,20 @@ def _open_stream() -> Any:
 
 
 class _Captured:
-    """One bucket: its buffer, and the pass over it."""
+    """One bucket: where its batches are copied to, and the pass over them."""
 
-    def __init__(self, model: Model, bucket: Bucket, device: torch.device, capture: Capture) -> None:
+    def __init__(self, model: Model, bucket: Bucket, first: Batch, device: torch.device, capture: Capture) -> None:
+        """first: a batch on the host that fits into the bucket."""
         self.bucket, self.device = bucket, device
-        self.planes = torch.zeros((4, *bucket), dtype=torch.int64, device=device)
-        self.planes[1] = 1
+        self.per_token = model.head_configs["task"].per_token
+        padded = self._lay(first)
+        assert padded.parcel is not None
+        self.buffer, there = padded.parcel.load(device)
+        batch = padded.unpack(there, device)
 
         def compute() -> Tensor:
-            ids, mask, segments, _ = self.planes
-            logits = model.forward_padded(ids, mask, segments, ANSWERS).logits
+            # A copy, which remembers nothing: what is worked out of a batch, such as masks, is part of each pass.
+            logits = model(dataclasses.replace(batch), ANSWERS).logits
             assert logits is not None
             return logits
 
@@ -156,13 +157,14 @@ class _Captured:
 
     def answer(self, batch: Batch) -> Tensor:
         """(B, C), or (T, C) of a head that answers every token: of the batch alone, in memory of its own."""
-        planes = torch.from_numpy(lay_in_bucket(batch, self.bucket))
-        sent = Parcel({"": {"planes": planes}}, pinned=self.device.type == "cuda").to(self.device)
-        self.planes.copy_(sent[""]["planes"])
+        padded = self._lay(batch.on_host)
+        assert padded.parcel is not None
+        padded.parcel.refill(self.buffer)
         self.replay()
-        if self.logits.dim() == 2:
-            return self.logits[: batch.rows].clone()
-        return self.logits.flatten(0, 1).index_select(0, self.planes[3].flatten()[: batch.tokens])
+        return self.logits[: batch.tokens if self.per_token else batch.rows].clone()
+
+    def _lay(self, batch: Batch) -> Batch:
+        return lay_in_bucket(batch, self.bucket, pinned=self.device.type == "cuda")
 
 
 class GraphedModel(PreparedModel):
@@ -188,13 +190,13 @@ class GraphedModel(PreparedModel):
     def capture(self, batch: Batch) -> _Captured | None:
         """The graph of the batch's bucket, captured now if it was not before; None for a batch that is too large.
         Raises what a failed capture does."""
-        bucket = choose_bucket(batch.rows, batch.max_length, self.config.max_positions)
+        bucket = choose_bucket(batch.tokens, batch.rows, batch.max_length, self.config.max_positions)
         if bucket is None:
             return None
         if bucket not in self._captured:
             device = self.model.encoder.embeddings.word.weight.device
             with torch.inference_mode(), torch.autocast(device.type, enabled=False):
-                self._captured[bucket] = _Captured(self.model, bucket, device, self._capture)
+                self._captured[bucket] = _Captured(self.model, bucket, batch.on_host, device, self._capture)
         return self._captured[bucket]
 
     def _find(self, batch: Batch) -> _Captured | None:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from compress.contracts import Batch
-from compress.objectives._common import IGNORED, is_score, is_several
+from compress.contracts.padding import IGNORED
+from compress.objectives._common import is_score, is_several
 from compress.objectives._spans import is_spans, pad_scores
 
 EXACT = 8
