@@ -52,15 +52,17 @@ def lay_out(lengths: Sequence[int], fixed_length: int | None = None) -> dict[str
         parts = [_pad(np.asarray(x), max(x)) for x in divide(lengths, padded=True) if has_padding(x)]
     else:
         parts = [_pad(counts, fixed_length)]
-    nothing = (np.zeros(0), np.zeros(0), np.zeros(0))
-    sources, places, is_padding = (np.concatenate(x) for x in zip(nothing, *parts, strict=True))
+    if len(parts) != 1:
+        nothing = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
+        parts = [tuple(np.concatenate(x) for x in zip(nothing, *parts, strict=True))]
+    sources, places, is_padding = parts[0]
     found = {
         "bounds": np.concatenate([[0], np.cumsum(counts)]),
         "rows": np.repeat(np.arange(len(counts)), counts),
         "sources": sources,
         "places": places,
     }
-    return {name: x.astype(np.int32) for name, x in found.items()} | {"is_padding": is_padding.astype(bool)}
+    return {name: x.astype(np.int32) for name, x in found.items()} | {"is_padding": is_padding}
 
 
 def _pad(lengths: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
