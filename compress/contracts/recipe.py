@@ -290,7 +290,7 @@ class TrainingPlan(Frozen):
     cuda_graphs: bool = False
     """On a GPU, replay whole steps as CUDA graphs: for small batches, whose kernels take the host longer to launch than
     the GPU to compute. Only steps of one micro-batch are replayed; rows of mixed lengths are padded to a few sizes for
-    it, if all objectives support padding. Experimental: not run on a GPU yet."""
+    it, if all objectives support padding. Experimental."""
     threads: Literal["auto"] | None = None
     """auto: measure a few steps with one CPU thread and with all, and keep the faster. Default: all. `--threads` takes
     precedence."""

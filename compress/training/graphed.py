@@ -3,7 +3,7 @@
 A graph has fixed shapes and fixed memory: a batch is copied to where that of the capture lay. What the host knew of
 that batch is a constant of the graph. So a step is replayed if its tensors have the same shapes, its losses count as
 many things, and what the host read of it is equal. `fixed_sizes` pads steps to that end: by what their losses are
-divided then lies in the batch. All other steps are computed as without graphs. Never run on a GPU: experimental.
+divided then lies in the batch. All other steps are computed as without graphs. Experimental.
 """
 
 from __future__ import annotations
