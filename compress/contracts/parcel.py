@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from torch import Tensor
 
@@ -34,7 +35,7 @@ class Parcel:
         content = self._buffer.numpy()  # by arrays in a third of the time: the tensors are small
         for group, places in self._places.items():
             for name, (place, _, _) in places.items():
-                content[place] = groups[group][name].detach().reshape(-1).view(torch.uint8).numpy()
+                content[place] = _read_bytes(groups[group][name])
 
     @property
     def places(self) -> tuple[Any, ...]:
@@ -63,3 +64,11 @@ class Parcel:
             return buffer[place].view(dtype).view(shape)
 
         return {group: {name: view(*x) for name, x in places.items()} for group, places in self._places.items()}
+
+
+def _read_bytes(x: Tensor) -> np.ndarray:
+    import numpy as np
+    import torch
+
+    known = x.view(torch.int16) if x.dtype == torch.bfloat16 else x  # which numpy does not have
+    return np.frombuffer(known.detach().numpy().tobytes(), np.uint8)
