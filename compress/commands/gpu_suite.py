@@ -22,7 +22,7 @@ from compress.data.batches.examples import pack
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.infer.compiled import prepare_compiled
-from compress.encoder.infer.graphs import GraphedModel, prepare_graphed
+from compress.encoder.infer.graphs import WARM_UPS, GraphedModel, prepare_graphed
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError, is_out_of_memory, printable
@@ -33,6 +33,7 @@ from compress.onnx.runtimes import Runtime
 from compress.storage import atomic
 from compress.training import precision
 from compress.training.gpu import find_obstacle
+from compress.training.graphed import GraphedSteps
 from compress.training.module import StageModule
 from compress.training.optimizer import Optimizer
 from evaluation.cost import gpu, roofline
@@ -206,8 +207,35 @@ def build_model(sizes: Sizes, layers: int, head: HeadConfig) -> Model:
 # --- training -----------------------------------------------------------------------------------------------------
 
 
-def build_step(loss: str, sizes: Sizes, batches: Sequence[Batch]) -> gpu.Call:
-    """What the training loop does in a step of one micro-batch. loss: one of LOSSES."""
+@dataclass(frozen=True)
+class _Training:
+    """Teacher, student and losses, and the optimizer of the student; batches on the host."""
+
+    stage: StageModule
+    optimizer: Optimizer
+    batches: Sequence[Batch]
+
+    def compute(self, batch: Batch) -> torch.Tensor:
+        """What the training loop does in a step of one micro-batch on the device; returns the loss."""
+        self.optimizer.clear()
+        with precision.autocast("bf16", torch.device("cuda")):
+            terms = self.stage(batch)
+        total = torch.stack([term.value * term.weight for term in terms.values()]).sum()
+        total.backward()
+        self.optimizer.step(total.detach())
+        return total.detach()
+
+    def launch(self, number: int) -> None:
+        """One step."""
+        self.optimizer.set_rate(RATE)
+        self.compute(self.batches[number % SETS].to("cuda"))
+
+
+RATE = 1e-5
+
+
+def build_training(loss: str, sizes: Sizes, batches: Sequence[Batch]) -> _Training:
+    """On the GPU. loss: one of LOSSES."""
     head = HeadConfig("classification", labels=2) if loss == "task" else HeadConfig("masked_lm")
     teacher, student = build_model(sizes, sizes.teacher, head), build_model(sizes, sizes.student, head).train()
     every = sizes.teacher // sizes.student
@@ -223,17 +251,29 @@ def build_step(loss: str, sizes: Sizes, batches: Sequence[Batch]) -> gpu.Call:
         objective.bind(ModelPair(student.config, teacher.config, layers))
     named = {f"{n}": part for n, part in enumerate(parts[loss])}
     stage = StageModule(student, named, prepare(teacher, "bf16")).to("cuda").train()
-    optimizer = Optimizer(stage, TrainingPlan(steps=1, learning_rate=1e-5))
-    device = torch.device("cuda")
+    return _Training(stage, Optimizer(stage, TrainingPlan(steps=1, learning_rate=RATE)), batches)
+
+
+def build_replayed(loss: str, sizes: Sizes, batches: Sequence[Batch]) -> gpu.Call:
+    """The same steps as CUDA graphs, of batches of one shape. Raises RuntimeError where they cannot be captured."""
+    made, device = build_training(loss, sizes, batches), torch.device("cuda")
+    made.optimizer.keep_rate_on(device)
+    graphs = GraphedSteps(
+        lambda batch, totals: {"loss": made.compute(batch)},
+        lambda few, totals: {"loss": made.compute(few[0].to(device))},
+        device,
+        lambda line: None,
+    )
 
     def step(number: int) -> None:
-        optimizer.clear()
-        with precision.autocast("bf16", device):
-            terms = stage(batches[number % SETS].to("cuda"))
-        total = torch.stack([term.value * term.weight for term in terms.values()]).sum()
-        total.backward()
-        optimizer.step(total.detach(), 1e-5)
+        batch = batches[number % SETS].stage(device)
+        made.optimizer.set_rate(RATE)
+        graphs.make_step([batch], made.stage.counts(batch))
 
+    for number in range(WARM_UPS + 1):
+        step(number)
+    if not graphs.replays:
+        raise RuntimeError("the step could not be captured")
     return step
 
 
@@ -263,10 +303,16 @@ def _measure_step(
     loss: str, rows: int, length: int, name: str, sizes: Sizes, ceilings: roofline.Ceilings
 ) -> list[Figure]:
     predicted = predict_step(loss, sizes, rows, length, ceilings)
-    figure = Figure("training", name, "compress", rows * length, predicted.ms)
+    batches, found = build_batches(sizes, rows, length, masked=loss != "task"), list[Figure]()
+    ways: dict[str, Callable[[], gpu.Call]] = {
+        "compress": lambda: build_training(loss, sizes, batches).launch,
+        "compress, CUDA graph": lambda: build_replayed(loss, sizes, batches),
+    }
     with precision.allow_tf32("bf16", torch.device("cuda")):
-        return _measure([figure], lambda: {"compress": build_step(loss, sizes, build_batches(
-            sizes, rows, length, masked=loss != "task"))}, predicted, sizes, ceilings)  # fmt: skip
+        for way, build in ways.items():
+            figure = Figure("training", name, way, rows * length, predicted.ms)
+            found += _measure([figure], lambda b=build, w=way: {w: b()}, predicted, sizes, ceilings)
+    return found
 
 
 # --- inference ----------------------------------------------------------------------------------------------------

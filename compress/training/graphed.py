@@ -76,7 +76,8 @@ class GraphedSteps:
         self._seen: Counter[Key] = Counter()
         self._without = 0
         self._gave_up = False
-        self._steps = self._replays = self._tokens = self._padding = 0
+        self._steps = self._tokens = self._padding = 0
+        self.replays = 0
 
     def make_step(self, batches: Sequence[Batch], totals: Mapping[str, int]) -> Figures:
         """Gradients and the optimizer's step, at the rate that was set; returns the figures. totals: of each loss."""
@@ -94,7 +95,7 @@ class GraphedSteps:
             return self._make_plainly(batches, totals)
         assert batch.parcel is not None
         self._without = 0
-        self._replays += 1
+        self.replays += 1
         batch.parcel.refill(graph.buffer)
         graph.replay()
         return dict(zip(graph.names, graph.figures.clone().unbind(), strict=True))
@@ -102,7 +103,7 @@ class GraphedSteps:
     def summarize(self) -> str:
         """How many steps were replayed so far, for people."""
         padding = f"; {self._padding / self._tokens:.0%} of the tokens were padding" if self._padding else ""
-        return f"{self._replays:,} of {self._steps:,} steps were replayed as CUDA graphs{padding}"
+        return f"{self.replays:,} of {self._steps:,} steps were replayed as CUDA graphs{padding}"
 
     def _make_plainly(self, batches: Sequence[Batch], totals: Mapping[str, int]) -> Figures:
         """As before a capture, which these steps warm up for."""

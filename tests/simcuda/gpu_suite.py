@@ -20,7 +20,7 @@ from compress.commands.gpu_suite import (
     benchmark_gpu,
     build_batches,
     build_model,
-    build_step,
+    build_training,
     count_kernels,
 )
 from compress.contracts import Needs, RunOptions
@@ -36,7 +36,7 @@ TOY = Sizes(
 
 def count(loss: str, sizes: Sizes, rows: int, record: device.Record) -> dict[str, float]:
     """Launches of a steady step, and how many are predicted."""
-    step = build_step(loss, sizes, build_batches(sizes, rows, 6, masked=loss != "task"))
+    step = build_training(loss, sizes, build_batches(sizes, rows, 6, masked=loss != "task")).launch
     step(0)
     record.clear()
     step(1)
