@@ -52,6 +52,10 @@ def test_a_parcel_keeps_values_types_and_shapes() -> None:
         "b": torch.tensor([True, False, True]),
         "c": torch.rand(2, 3),
         "d": torch.zeros(0, 2),
+        "every second": torch.arange(6)[::2],
+        "expanded": torch.ones(1).expand(3),
+        "transposed": torch.rand(2, 3, dtype=torch.bfloat16).T,
+        "one number": torch.tensor(2.5, requires_grad=True),
     }
     made = Parcel({"first": whole, "second": {"e": torch.arange(3, dtype=torch.int32)}}, pinned=False).to("cpu")
     for name, x in whole.items():

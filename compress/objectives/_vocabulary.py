@@ -265,8 +265,8 @@ class _MeanLoss(torch.autograd.Function):
             raise RuntimeError("backward can be called only once on a vocabulary loss")
         ctx.gradient = None  # pyright: ignore[reportAttributeAccessIssue]
         real: Tensor | None = ctx.real  # pyright: ignore[reportAttributeAccessIssue]
-        if real is not None or gradient.is_contiguous():
-            gradient.mul_(grad if real is None else grad * real[:, None])
-        else:
+        if real is None and kernels.support(gradient):
             kernels.scale_(gradient, grad)
+        else:
+            gradient.mul_(grad if real is None else grad * real[:, None])
         return gradient, None, None

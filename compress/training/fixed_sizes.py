@@ -57,12 +57,12 @@ class FixedSizes:
 
 def find_padding_obstacle(module: StageModule, rows: int, longest: int | None) -> str | None:
     """Why steps of so many rows are not padded, for people; None: they are. longest: as in FixedSizes, where known."""
+    if type(module) is not StageModule:
+        return "teacher and student have different tokenizers"
     if longest is None:
         return "the texts change from epoch to epoch"
     if (rows + 1) * longest**2 > MOST_PAIRS:
         return f"{rows:,} rows of up to {longest:,} tokens take too much memory when padded"
-    if type(module) is not StageModule:
-        return "teacher and student have different tokenizers"
     for name, objective in module.objectives.items():
         if not getattr(objective, "ignores_padding", False):
             return f"objective {name} does not support padding"

@@ -101,6 +101,15 @@ def test_weights_of_the_total_are_not_rounded_to_bf16() -> None:
     assert float(ratio) == pytest.approx(1003.90625, rel=3e-4)
 
 
+def test_logits_may_lie_in_columns() -> None:
+    s = torch.randn(4, 30)
+    rows, columns = leaf(s), leaf(s.T.contiguous().T)
+    for logits in (rows, columns):
+        cross_entropy(logits, torch.arange(4)).backward()
+    assert rows.grad is not None
+    torch.testing.assert_close(columns.grad, rows.grad)
+
+
 def test_under_autocast_the_product_is_bf16_and_the_loss_fp32() -> None:
     features, weight = leaf(torch.randn(12, 16)), leaf(torch.randn(50, 16))
     teacher = EncoderOutput(

@@ -72,7 +72,9 @@ def test_objectives_that_compare_rows_with_each_other_are_named() -> None:
     unpadded = {name for name in CASES if find_obstacle(build(CASES[name])) is not None}
     assert unpadded == CASES.keys() - set(PADDED)
     assert find_obstacle(build(CASES["similarity"])) == "objective similarity0 does not support padding"
-    assert find_obstacle(build(CASES["two tokenizers"])) == "teacher and student have different tokenizers"
+    for longest in (LONGEST, None):  # a source of paired batches does not know it
+        why = find_obstacle(build(CASES["two tokenizers"]), longest=longest)
+        assert why == "teacher and student have different tokenizers"
     task = build(CASES["task"])
     task._teacher = (lambda batch, needs: None,)  # pyright: ignore[reportAttributeAccessIssue]
     assert find_obstacle(task) == "its teacher is not one model"
