@@ -20,10 +20,11 @@ from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.infer.prepare import DTYPES, Precision, PreparedModel, copy_in_dtype, join_projections
 from compress.encoder.integers.fake_quantized import QuantizedLinear, fold
 from compress.encoder.modules.layers import Attention, EncoderLayer, LayerTrace, Position
-from compress.encoder.modules.layout import Layout, PackedLayout, attend_varlen
+from compress.encoder.modules.layout import Layout, PackedLayout
 from compress.encoder.modules.model import NOTHING, Model
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import ScoreBias
+from compress.encoder.modules.varlen import attend_varlen
 from compress.errors import ExitCode, UserError, printable
 
 Products = Literal["float", "int8", "fp8"]

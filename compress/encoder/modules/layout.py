@@ -13,7 +13,6 @@ Windowed attention runs over blocks of the same runs or of the padded copy, line
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -32,10 +31,8 @@ from compress.encoder.modules.attention import attend_explicitly, attention
 from compress.encoder.modules.blocks import Block, BlockMaps, build_blocks, build_fixed_block, spread
 from compress.encoder.modules.pattern import FULL, AttentionPattern
 from compress.encoder.modules.relative import ScoreBias
+from compress.encoder.modules.varlen import attend_varlen, supports_varlen
 from compress.encoder.modules.windows import attend_in_windows, build_window_mask
-
-WIDEST_HEAD = 256
-"""Of the kernel for sequences of different lengths."""
 
 
 @dataclass
@@ -216,8 +213,7 @@ class PackedLayout:
 
     def find_bounds(self, dtype: torch.dtype, width: int, pattern: AttentionPattern) -> Tensor | None:
         """(B+1,) int32 for `attend_varlen`, where it computes queries of this kind and width; else None."""
-        fits = dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= WIDEST_HEAD
-        return self.grid["bounds"] if self.pads and fits and _has_varlen(pattern) else None
+        return self.grid["bounds"] if self.pads and supports_varlen(dtype, width, pattern) else None
 
     def attend_explicitly(
         self,
@@ -392,27 +388,3 @@ def _join(visible: Tensor | None, bias: Tensor | None) -> Tensor | None:
 def _join_contexts(contexts: list[Tensor]) -> Tensor:
     """(T, H, K) of those of the blocks."""
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
-
-
-def attend_varlen(
-    q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, max_length: int, dropout: float, pattern: AttentionPattern
-) -> Tensor:
-    """softmax(q kᵀ / √K) v within each sequence, (T, H, K), by one kernel for a GPU. bounds: (B+1,) int32.
-
-    `torch.nn.attention.varlen` calls the same operator, but without dropout, and by way of Python: with its backward
-    pass, a call takes the host of an H200 0.7 ms instead of 0.2.
-    """
-    sides = {} if pattern.window is None else dict.fromkeys(("window_size_left", "window_size_right"), pattern.window)
-    attend = torch.ops.aten._flash_attention_forward
-    return attend(q, k, v, bounds, bounds, max_length, max_length, dropout, False, False, **sides)[0]
-
-
-@functools.cache
-def _has_varlen(pattern: AttentionPattern) -> bool:
-    """Whether this torch has a variable-length kernel for this pattern."""
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return False
-    windowed = "window_size" in inspect.signature(varlen_attn).parameters
-    return pattern.window is None or (windowed and not pattern.global_tokens)
