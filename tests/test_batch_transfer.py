@@ -54,6 +54,7 @@ def test_a_parcel_keeps_values_types_and_shapes() -> None:
         "d": torch.zeros(0, 2),
         "every second": torch.arange(6)[::2],
         "expanded": torch.ones(1).expand(3),
+        "one of stride 0": torch.arange(3)[1:].as_strided((1,), (0,)),
         "transposed": torch.rand(2, 3, dtype=torch.bfloat16).T,
         "one number": torch.tensor(2.5, requires_grad=True),
     }
