@@ -69,7 +69,7 @@ def find_padding_obstacle(module: StageModule, rows: int, longest: int | None) -
     models = [("student", module.student)]
     if module.teacher is not None:
         if not isinstance(module.teacher, PreparedModel):
-            return "its teacher is not one model"
+            return "the teacher is several models, or its outputs are not computed in each step"
         models.append(("teacher", module.teacher.model))
     for whose, model in models:
         if (why := _find_obstacle_of_model(model)) is not None:

@@ -34,11 +34,11 @@ def test_computation_or_launches(times: dict[str, float]) -> None:
     parts: Any = [lambda: None]
     line = describe_gpu_time(parts, serving())
     assert line is not None
-    assert line.endswith("2.00 ms for a batch; the host launches all of it in 0.50 ms")
+    assert line.endswith("2.00 ms for a batch; the host launches its kernels in 0.50 ms")
     times["host"] = 1.9
     line = describe_gpu_time(parts, serving())
     assert line is not None
-    assert "2.00 ms for a batch, as long as the host launches kernels: fewer layers make it faster" in line
+    assert "2.00 ms for a batch; launching its kernels takes the host as long: fewer layers make it faster" in line
 
 
 def test_of_texts_the_answer_to_one_of_middle_length_is_timed(times: dict[str, float]) -> None:

@@ -77,7 +77,7 @@ def test_objectives_that_compare_rows_with_each_other_are_named() -> None:
         assert why == "teacher and student have different tokenizers"
     task = build(CASES["task"])
     task._teacher = (lambda batch, needs: None,)  # pyright: ignore[reportAttributeAccessIssue]
-    assert find_obstacle(task) == "its teacher is not one model"
+    assert find_obstacle(task) == "the teacher is several models, or its outputs are not computed in each step"
     module = build(CASES["tags"])
     assert find_obstacle(module, longest=None) == "the texts change from epoch to epoch"
     assert find_obstacle(module, 32, 512) == "32 rows of up to 512 tokens take too much memory when padded"

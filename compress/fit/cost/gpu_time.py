@@ -27,5 +27,6 @@ def describe_gpu_time(parts: Parts, serving: Serving) -> str | None:
     found = time_in_turns({what: lambda _: call()}, ROUNDS)[what]
     line = f"the parent on the GPU, by CUDA events: {found.device:.2f} ms for {what}"
     if found.host < BOUND * found.device:
-        return f"{line}; the host launches all of it in {found.host:.2f} ms"
-    return f"{line}, as long as the host launches kernels: fewer layers make it faster, fewer heads and neurons hardly"
+        return f"{line}; the host launches its kernels in {found.host:.2f} ms"
+    why = "launching its kernels takes the host as long"
+    return f"{line}; {why}: fewer layers make it faster, fewer heads and neurons hardly"
