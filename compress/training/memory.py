@@ -87,7 +87,7 @@ def report_out_of_memory(batches: Sequence[Batch], device: torch.device, kept: s
 def _explained(
     batches: Sequence[Batch], device: torch.device, error: RuntimeError | MemoryError, kept: str | None
 ) -> UserError:
-    largest = max(batches, key=lambda batch: batch.tokens)
+    largest = max((batch.without_padding for batch in batches), key=lambda batch: batch.tokens)
     why = f"{largest.rows} rows, {largest.tokens} tokens, longest {largest.max_length}{_peak(device)}"
     do = "set a smaller training.max_tokens, a shorter maximum length, or precision bf16"
     if device.type == "cuda":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import math
 import os
@@ -521,9 +522,10 @@ def test_a_gpu_without_memory_reports_the_budget_and_the_checkpoint(monkeypatch:
         monkeypatch.setattr(torch.cuda, name, lambda device, reply=reply: reply * GIB)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * GIB, 80 * GIB))
     batch = toy_batch(0, rows=400)
+    padded = dataclasses.replace(toy_batch(0, rows=500), unpadded=batch)  # people set rows and tokens without padding
     with (
         pytest.raises(UserError, match="GPU ran out of memory in a micro-batch: 400 rows, ") as caught,
-        memory.report_out_of_memory([batch], torch.device("cuda"), "step-0000006"),
+        memory.report_out_of_memory([padded], torch.device("cuda"), "step-0000006"),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
     assert caught.value.code == ExitCode.RESOURCES
