@@ -207,6 +207,9 @@ def build_model(sizes: Sizes, layers: int, head: HeadConfig) -> Model:
 # --- training -----------------------------------------------------------------------------------------------------
 
 
+RATE = 1e-5
+
+
 @dataclass(frozen=True)
 class _Training:
     """Teacher, student and losses, and the optimizer of the student; batches on the host."""
@@ -229,9 +232,6 @@ class _Training:
         """One step."""
         self.optimizer.set_rate(RATE)
         self.compute(self.batches[number % SETS].to("cuda"))
-
-
-RATE = 1e-5
 
 
 def build_training(loss: str, sizes: Sizes, batches: Sequence[Batch]) -> _Training:
