@@ -13,5 +13,5 @@ def test_commands_end_well(tmp_path: Path) -> None:
     found = run_script("commands.py", str(tmp_path))
     assert len(found) > 10
     (distilled,) = (said for command, (_, said) in found.items() if command.startswith("distill"))
-    assert "\n3 of 6 steps were replayed as CUDA graphs" in distilled
+    assert "distill: 3 of 6 steps were replayed as CUDA graphs" in distilled
     assert {command: said for command, (code, said) in found.items() if code != 0} == {}
