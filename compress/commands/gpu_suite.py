@@ -303,16 +303,13 @@ def _measure_step(
     loss: str, rows: int, length: int, name: str, sizes: Sizes, ceilings: roofline.Ceilings
 ) -> list[Figure]:
     predicted = predict_step(loss, sizes, rows, length, ceilings)
-    batches, found = build_batches(sizes, rows, length, masked=loss != "task"), list[Figure]()
-    ways: dict[str, Callable[[], gpu.Call]] = {
+    batches = build_batches(sizes, rows, length, masked=loss != "task")
+    ways: Ways = {
         "compress": lambda: build_training(loss, sizes, batches).launch,
         "compress, CUDA graph": lambda: build_replayed(loss, sizes, batches),
     }
     with precision.allow_tf32("bf16", torch.device("cuda")):
-        for way, build in ways.items():
-            figure = Figure("training", name, way, rows * length, predicted.ms)
-            found += _measure([figure], lambda b=build, w=way: {w: b()}, predicted, sizes, ceilings)
-    return found
+        return _measure_ways(ways, "training", name, rows * length, predicted, sizes, ceilings)
 
 
 # --- inference ----------------------------------------------------------------------------------------------------
@@ -324,18 +321,15 @@ def _measure_inference(rows: int, length: int, name: str, sizes: Sizes, ceilings
     predicted = roofline.predict(roofline.count_forward(sizes.shape(sizes.teacher), tokens, tokens / rows), ceilings)
     model = build_model(sizes, sizes.teacher, HeadConfig("classification", labels=2)).eval()
     on_device = [batch.to("cuda") for batch in batches]
-    found: list[Figure] = []
-    for way, build in {
+    ways: Ways = {
         "Hugging Face SDPA": lambda: _hugging_face(sizes, batches),
         "compress": lambda: _ours(prepare(model, "bf16"), on_device),
         "compress, compiled": lambda: _ours(prepare_compiled(model, "bf16"), on_device),
         "compress, CUDA graph": lambda: _ours(_capture(model, on_device), on_device),
         "onnxruntime CUDA": lambda: _in_file(model, batches, "onnxruntime-cuda"),
         "TensorRT": lambda: _in_file(model, batches, "onnxruntime-tensorrt"),
-    }.items():
-        figure = Figure("inference", name, way, tokens, predicted.ms if way.startswith("compress") else None)
-        found += _measure([figure], lambda b=build, w=way: {w: b()}, predicted, sizes, ceilings)
-    return found
+    }
+    return _measure_ways(ways, "inference", name, tokens, predicted, sizes, ceilings)
 
 
 def _ours(ready: Any, batches: Sequence[Batch]) -> gpu.Call:
@@ -392,34 +386,52 @@ def _hugging_face(sizes: Sizes, batches: Sequence[Batch]) -> gpu.Call:
 # --- both ---------------------------------------------------------------------------------------------------------
 
 
-def _measure(
-    figures: list[Figure],
-    build: Callable[[], Mapping[str, gpu.Call]],
+Ways = Mapping[str, Callable[[], gpu.Call]]
+"""Way → what makes it ready."""
+
+
+def _measure_ways(
+    ways: Ways,
+    kind: str,
+    case: str,
+    tokens: int,
     predicted: roofline.Prediction,
     sizes: Sizes,
     ceilings: roofline.Ceilings,
 ) -> list[Figure]:
-    """Fill in the figures, each of one of the ways that `build` gives; of what cannot be built or run, the reason."""
+    """A figure of each way, one after the other. The prediction is of ours."""
+    found = []
+    for way, build in ways.items():
+        figure = Figure(kind, case, way, tokens, predicted.ms if way.startswith("compress") else None)
+        _measure(figure, build, predicted, sizes, ceilings)
+        found.append(figure)
+    return found
+
+
+def _measure(
+    figure: Figure,
+    build: Callable[[], gpu.Call],
+    predicted: roofline.Prediction,
+    sizes: Sizes,
+    ceilings: roofline.Ceilings,
+) -> None:
+    """Fill in the figure of what `build` gives; of what cannot be built or run, the reason."""
     try:
         torch.cuda.reset_peak_memory_stats()
-        calls = build()
-        times = gpu.time_in_turns(calls, sizes.rounds)
-        for figure in figures:
-            call, found = calls[figure.way], times[figure.way]
-            figure.device_ms, figure.host_ms, figure.spread = found.device, found.host, found.spread
-            figure.tokens_per_second = 1e3 * figure.tokens / max(found.device, found.host)
-            figure.mfu = predicted.flops / ceilings.flops / (max(found.device, found.host) / 1e3)
-            figure.waits = gpu.count_waits(call)
-            figure.peak_mb = torch.cuda.max_memory_allocated() / 1e6
-            counters = find_counters("cuda").found
-            figure.joules = measure_energy(
-                lambda c=call: (c(0), torch.cuda.synchronize()), counters, seconds=sizes.energy_seconds
-            )
+        call = build()
+        found = gpu.time_in_turns({figure.way: call}, sizes.rounds)[figure.way]
+        figure.device_ms, figure.host_ms, figure.spread = found.device, found.host, found.spread
+        figure.tokens_per_second = 1e3 * figure.tokens / max(found.device, found.host)
+        figure.mfu = predicted.flops / ceilings.flops / (max(found.device, found.host) / 1e3)
+        figure.waits = gpu.count_waits(call)
+        figure.peak_mb = torch.cuda.max_memory_allocated() / 1e6
+        counters = find_counters("cuda").found
+        figure.joules = measure_energy(
+            lambda: (call(0), torch.cuda.synchronize()), counters, seconds=sizes.energy_seconds
+        )
     except Exception as error:  # a runtime that fails leaves the others their figures
         what = error.what if isinstance(error, UserError) else str(error).partition("\n")[0]
         why = "out of memory" if is_out_of_memory(error) else printable(what, 60)
-        for figure in figures:
-            figure.why = why or type(error).__name__
+        figure.why = why or type(error).__name__
     finally:
         torch.cuda.empty_cache()
-    return figures

@@ -23,7 +23,6 @@ from compress.encoder.modules.layers import Attention, EncoderLayer, LayerTrace,
 from compress.encoder.modules.layout import Layout, PackedLayout
 from compress.encoder.modules.model import NOTHING, Model
 from compress.encoder.modules.pattern import FULL, AttentionPattern
-from compress.encoder.modules.relative import ScoreBias
 from compress.encoder.modules.varlen import attend_varlen
 from compress.errors import ExitCode, UserError, printable
 
@@ -217,14 +216,7 @@ class _Inside:
         self.bounds, self.max_length = bounds, max_length
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        dropout: float,
-        pattern: AttentionPattern = FULL,
-        scores: ScoreBias | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, *, dropout: float, pattern: AttentionPattern, scores: None
     ) -> Tensor:
         return attend_varlen(q, k, v, self.bounds, self.max_length, dropout, pattern)
 
@@ -235,17 +227,8 @@ class _Outside:
     def __init__(self, layout: Layout) -> None:
         self.layout, self.call = layout, _uncompiled()
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        dropout: float,
-        pattern: AttentionPattern = FULL,
-        scores: ScoreBias | None = None,
-    ) -> Tensor:
-        return self.call(self.layout, q, k, v, dropout, pattern, scores)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> Tensor:
+        return self.call(self.layout, q, k, v, how)
 
     def __getattr__(self, name: str) -> Any:
         return torch.compiler.disable(getattr(self.layout, name))
@@ -253,8 +236,8 @@ class _Outside:
 
 @cache
 def _uncompiled() -> Callable[..., Tensor]:
-    def attend(layout: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, pattern: Any, scores: Any) -> Tensor:
-        return layout.attend(q, k, v, dropout=dropout, pattern=pattern, scores=scores)
+    def attend(layout: Layout, q: Tensor, k: Tensor, v: Tensor, how: dict[str, Any]) -> Tensor:
+        return layout.attend(q, k, v, **how)
 
     disabled: Any = torch.compiler.disable(attend)
     return disabled
