@@ -93,7 +93,7 @@ def whole_rows(gradient: Tensor) -> Tensor:
 
 def scale_(gradient: Tensor, factor: Tensor) -> None:
     """Multiply what `new_gradient` made by a number () in fp32, in place. torch's own `mul_` reads numbers of two kinds
-    one by one, at a quarter of the speed."""
+    one by one: on an H200 at 1 of 4 TB/s."""
     torch.ops.compress.scale_(whole_rows(gradient), factor)
 
 
