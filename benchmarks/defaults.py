@@ -22,7 +22,6 @@ from typing import Any
 
 from compress.console import Console
 from compress.contracts import Override, RunOptions
-from compress.modelfolder import folder as modelfolder
 from compress.recipe import load_recipe
 from compress.run import Run
 
@@ -69,12 +68,10 @@ def run_set(name: str, data: Path, seed: int, args: argparse.Namespace) -> Itera
             yield f"{rate:g}, {epochs:g} epochs", train("finetune", base | changes, folder / f"{rate:g}-{epochs:g}")
     if args.students:
         teacher = folder / "default" / "model"
-        depth = modelfolder.inspect(teacher).config.depth
         taught = {"teacher": str(teacher), "data.source": str(data), "seed": seed}
-        halves = {"stages.0.student.layers": list(range(1, depth, 2)), "stages.0.control": False}
-        yield "half: distilbert-task", train("distilbert-task", taught | halves, folder / "distilled")
-        pruned = taught | {"stages.0.keep": depth // 2, "model": str(teacher)}
-        yield "half: prune-layers", train("prune-layers", pruned, folder / "pruned")
+        alone = taught | {"stages.0.control": False}
+        yield "half: distilbert-task", train("distilbert-task", alone, folder / "distilled")
+        yield "half: prune-layers", train("prune-layers", taught | {"model": str(teacher)}, folder / "pruned")
 
 
 def train(recipe: str, changes: Mapping[str, Any], folder: Path) -> float:

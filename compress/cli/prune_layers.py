@@ -85,7 +85,7 @@ def _compare(name: str, model: str | None, given: dict[str, Any], options: RunOp
     kinds = registry.parts(PACKAGE)
     if given["criterion"] != ALL:
         kinds = dict.fromkeys(part_kind(PACKAGE, one, "--criterion", [ALL]) for one in names)
-    depths = () if given["keep"] is None else parse_numbers(given["keep"], "--keep", "0,5")
+    depths = () if given["keep"] is None else parse_numbers(given["keep"], "--keep", "5,4,3")
     loaded = _resolve(name, model, {**given, "keep": None, "criterion": None}, options, console)
     if prints_recipe(loaded, options, console):
         return

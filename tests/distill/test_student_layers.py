@@ -22,7 +22,7 @@ def layers(depth: int, **keys: Any) -> list[int]:
 def test_rules_take_so_many_layers_in_order(depth: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, depth))
     for rule in LAYER_RULES:
-        if rule == "every-other" and 2 * count - 1 > depth:
+        if rule.startswith("every-other") and 2 * count - 1 > depth:
             with pytest.raises(UserError, match=f"every other layer of {depth} gives at most {(depth + 1) // 2}"):
                 layers(depth, layers=rule, count=count)
             continue
@@ -44,6 +44,7 @@ def test_uniform_is_as_even_as_whole_numbers_allow(depth: int, data: st.DataObje
     ("keys", "expected"),
     [
         ({"layers": "every-other", "count": 6}, [0, 2, 4, 6, 8, 10]),
+        ({"layers": "every-other-from-last", "count": 3}, [7, 9, 11]),
         ({"layers": "first", "count": 3}, [0, 1, 2]),
         ({"layers": "last", "count": 3}, [9, 10, 11]),
         ({"layers": "uniform", "count": 1}, [11]),
@@ -53,6 +54,22 @@ def test_uniform_is_as_even_as_whole_numbers_allow(depth: int, data: st.DataObje
 )
 def test_twelve_layers(keys: dict[str, Any], expected: list[int]) -> None:
     assert layers(12, **keys) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "depth", "expected"),
+    [
+        ("uniform", 12, [0, 2, 4, 7, 9, 11]),  # DistilBERT's, arXiv 1910.01108
+        ("uniform", 6, [0, 2, 5]),
+        ("every-other", 6, [0, 2, 4]),
+        ("every-other-from-last", 6, [1, 3, 5]),
+        ("every-other-from-last", 5, [0, 2, 4]),
+        ("every-other-from-last", 1, [0]),
+        ("first", 12, [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_a_rule_alone_keeps_half(rule: str, depth: int, expected: list[int]) -> None:
+    assert layers(depth, layers=rule) == expected
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_the_contest(prune: Cli) -> None:
         (("--keep", "3", "--protect", "7"), r"protect: layer 7 does not exist: allowed: 0..5"),
         (("--keep", "1", "--protect", "0,5"), "protect: 2 layers are protected but only 1 would be kept"),
         (("--keep", "4,3"), "--keep: several numbers of layers: one model is made; use --criterion all, or give one"),
-        (("--keep", "three"), "--keep three: not a list of whole numbers; e.g. --keep 0,5"),
+        (("--keep", "three"), "--keep three: not a list of whole numbers; e.g. --keep 3"),
         (
             ("--max-drop", "1", "--layers-per-round", "1"),
             "--layers-per-round: needs a number of layers; add --keep or --drop",

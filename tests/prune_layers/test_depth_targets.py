@@ -39,6 +39,17 @@ def test_keep_and_drop_say_the_same(depth: int, data: st.DataObject) -> None:
     assert found == max(keep, depth - most)
 
 
+def test_half_is_rounded_up() -> None:
+    assert [kept_count(spec(keep="half"), depth) for depth in (2, 5, 6, 12)] == [1, 3, 3, 6]
+    assert kept_count(spec(keep="half", max_layers_per_stage=2), 6) == 4
+
+
+def test_keep_is_a_number_or_half() -> None:
+    for wrong in (0, 513, True, "third", 1.5):
+        with pytest.raises(ValueError, match="allowed: a whole number from 1 to 512, or half"):
+            spec(keep=wrong)
+
+
 def test_what_is_only_found_by_measuring() -> None:
     assert kept_count(spec(max_drop=1.0), 6) is None
     assert kept_count(spec(target_latency=5.0), 6) is None

@@ -38,7 +38,7 @@ KINDS = (
     "distill, drop_tokens, export, factorize, finetune, make_static, pretrain, prune_layers, prune_vocab, prune_width, "
     "quantize, reduce_dimensions, share, sparsify, tokenizer"
 )
-RULES = "every-other, first, last, uniform or a list of layer numbers"
+RULES = "every-other, every-other-from-last, first, last, uniform or a list of layer numbers"
 
 # (text in BASE, what replaces it, the whole message)
 MISTAKES = [
@@ -137,7 +137,6 @@ MISTAKES = [
     ("[0, 1]", "frst", f"x.yaml:13:23: stages.1.student.layers: found the text 'frst', allowed: {RULES}; "
      "did you mean 'first'?"),
     ("[0, 1]", "2", f"x.yaml:13:23: stages.1.student.layers: found 2, allowed: {RULES}"),
-    ("[0, 1]", "first", "x.yaml:13:14: stages.1.student.count: layers: first needs a number of layers; set count"),
     ("{layers: [0, 1]}", "{layers: [0, 1], count: 3}", "x.yaml:13:38: stages.1.student.count: found 3, "
      "but 2 layers are listed; remove count"),
     # blocks that do not go together

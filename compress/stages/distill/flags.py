@@ -14,7 +14,7 @@ def _checkpoint(model: str, flag: str) -> Keys:
 
 
 def _layers(text: str, flag: str) -> Keys:
-    """`0,2,4` → these layers; `uniform:3` → a rule with their number. Raises UserError."""
+    """`0,2,4` → these layers; `uniform:3` → a rule with their number; `uniform` → with half. Raises UserError."""
     rule, colon, count = text.partition(":")
     if colon and not count.strip().isdecimal():
         raise UserError("not a rule with a number of layers", where=f"{flag} {text}", do="write it as uniform:3")
@@ -125,8 +125,9 @@ TABLE = Table(
             "input", "model", convert=_checkpoint, within=True,
         ),
         Flag(
-            "--layers", "student.layers", "Layers to keep: 0,2,4, or a rule with their number, such as uniform:3.",
-            metavar="LIST", convert=_layers, within=True,
+            "--layers", "student.layers", "Layers to keep: 0,2,4; or a rule with their number, such as uniform:3, or "
+            "alone for half of the layers, such as every-other-from-last.", metavar="LIST", convert=_layers,
+            within=True,
         ),
         Flag("--hidden-size", "student.hidden", "Hidden size of the student.", kind="int", low=1, within=True),
         Flag(

@@ -21,7 +21,7 @@ def resolve(student: StudentSpec, depth: int) -> list[int]:
     if not isinstance(student.layers, str):
         layers = list(student.layers)
     else:
-        count = student.count or 0
+        count = student.count or (depth + 1) // 2
         if not 1 <= count <= depth:
             raise UserError(
                 f"{count} layers cannot be taken from a teacher with {depth} layers",
@@ -34,6 +34,7 @@ def resolve(student: StudentSpec, depth: int) -> list[int]:
 
 
 def _every_other(count: int, depth: int) -> list[int]:
+    """0, 2, 4 …"""
     if 2 * count - 1 > depth:
         raise UserError(
             f"every other layer of {depth} gives at most {(depth + 1) // 2}",
@@ -42,6 +43,11 @@ def _every_other(count: int, depth: int) -> list[int]:
             do="use uniform",
         )
     return list(range(0, 2 * count, 2))
+
+
+def _every_other_from_last(count: int, depth: int) -> list[int]:
+    """The last, the one two before it …, in ascending order."""
+    return [depth - 1 - layer for layer in reversed(_every_other(count, depth))]
 
 
 def _uniform(count: int, depth: int) -> list[int]:
@@ -53,6 +59,7 @@ def _uniform(count: int, depth: int) -> list[int]:
 
 _RULES = {
     "every-other": _every_other,
+    "every-other-from-last": _every_other_from_last,
     "first": lambda count, depth: list(range(count)),
     "last": lambda count, depth: list(range(depth - count, depth)),
     "uniform": _uniform,

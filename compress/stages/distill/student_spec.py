@@ -11,7 +11,7 @@ from pydantic_core.core_schema import ValidationInfo
 from compress.contracts import Frozen, ListOf
 from compress.errors import describe, nearest, printable
 
-LAYER_RULES = ("every-other", "first", "last", "uniform")
+LAYER_RULES = ("every-other", "every-other-from-last", "first", "last", "uniform")
 STARTS = ("teacher", "selection", "svd", "projection", "random")
 NARROWING = "svd"
 """What `init: teacher` does where the student is narrower: it keeps most before training."""
@@ -24,10 +24,11 @@ class StudentSpec(Frozen):
     """Checkpoint from which the student is initialized, of any family, shape and tokenizer: a folder, hf:org/name,
     runs:/… or models:/…. Default: the teacher."""
     layers: str | ListOf[int] | None = None
-    """Layers to keep, counted from 0, or a rule that selects `count` of them: every-other (0, 2, 4 …), first, last,
-    uniform (evenly spaced from the first to the last). Default: all layers."""
-    count: int | None = Field(default=None, gt=0, le=512, validate_default=True)
-    """Number of layers that a rule selects."""
+    """Layers to keep, counted from 0, or a rule that selects `count` of them: every-other (0, 2, 4 …),
+    every-other-from-last (1, 3, 5 of six), first, last, uniform (evenly spaced from the first to the last). Default:
+    all layers."""
+    count: int | None = Field(default=None, gt=0, le=512)
+    """Number of layers that a rule selects. Default: half of the layers, rounded up."""
     hidden: int | None = Field(default=None, gt=0, le=65_536)
     """Hidden size. Default: unchanged."""
     heads: int | ListOf[int] | None = None
@@ -66,8 +67,6 @@ class StudentSpec(Frozen):
     @classmethod
     def _count(cls, count: int | None, info: ValidationInfo) -> int | None:
         layers = info.data.get("layers")
-        if isinstance(layers, str) and count is None:
-            raise ValueError(f"layers: {layers} needs a number of layers; set count")
         if isinstance(layers, tuple) and count not in (None, len(layers)):
             raise ValueError(f"found {count}, but {len(layers)} layers are listed; remove count")
         if layers is None and count is not None and "layers" in info.data:
@@ -91,11 +90,11 @@ class StudentSpec(Frozen):
         """What the plan says of it."""
         if self.layers is None:
             chosen = "all layers"
+        elif isinstance(self.layers, str):
+            chosen = f"{self.count or 'half of the'} layers ({self.layers})"
         else:
-            chosen = f"layers {self.layers if isinstance(self.layers, str) else list(self.layers)}"
-            chosen += f" x {self.count}" if self.count else ""
-        whose = "teacher" if self.model is None else self.model
-        told = f"a student of {whose} {chosen}" if self.layers is not None else f"a student of {chosen} of {whose}"
+            chosen = f"layers {list(self.layers)}"
+        told = f"a student of {chosen} of {'the teacher' if self.model is None else self.model}"
         for name in ("hidden", "heads", "intermediate_size", "embedding"):
             value = getattr(self, name)
             if value is not None:

@@ -53,8 +53,10 @@ def check_comparison(given: Given) -> None:
         raise UserError("only applies with recovery training", where=SUBSETS, why=why, do="remove one of the two")
 
 
-def _layers(text: str, flag: str) -> int:
-    values = parse_numbers(text, flag, "0,5")
+def _layers(text: str, flag: str) -> int | str:
+    if text == "half":
+        return text
+    values = parse_numbers(text, flag, "3")
     if len(values) != 1:
         why = "one model is made"
         raise UserError("several numbers of layers", where=flag, why=why, do="use --criterion all, or give one")
@@ -67,7 +69,7 @@ def repeat_stages(recipe: Recipe, place: int, per_round: int, depth: int) -> lis
     as many as should stay. depth: layers of the model. Raises UserError."""
     rows = [stage.model_dump(mode="json") for stage in recipe.stages]
     cut, rest = recipe.stages[place], repeatable(rows[place + 1 :])
-    keep = depth - cut.drop if cut.drop is not None else cut.keep
+    keep = cut.count_kept(depth)
     if keep is None:
         raise UserError("needs a number of layers", where=ROUND, do="add --keep or --drop")
     if any(row["kind"] == "prune_layers" for row in rest):
@@ -82,8 +84,8 @@ TABLE = Table(
     recipe="prune-layers",
     flags=(
         Flag(
-            "--keep", "keep", "Number of layers that stay; several, as 5,4,3, when criteria are compared.", metavar="N",
-            convert=_layers, family="target", several=True,
+            "--keep", "keep", "Number of layers that stay, or half; several, as 5,4,3, when criteria are compared.",
+            metavar="N", convert=_layers, family="target", several=True,
         ),
         Flag(
             "--drop", "drop", "Number of layers to remove.", kind="int", convert=above_zero, family="target"

@@ -8,8 +8,10 @@ from pydantic import Field, field_validator, model_validator
 
 from compress.contracts import ListOf, StageSpec
 from compress.contracts.traits import Rejection, rejects_dropped_tokens, rejects_quantized, rejects_static
+from compress.errors import describe
 from compress.registry import RowOf
 
+HALF = "half"
 TARGETS = ("keep", "drop", "max_drop", "target_latency", "layers")
 
 
@@ -32,8 +34,8 @@ class Spec(StageSpec):
         default={"kind": "cka"}, validate_default=True
     )
     """Criterion that chooses the layers to keep: a file of compress/stages/prune_layers/criteria."""
-    keep: int | None = Field(default=None, ge=1, le=512)
-    """Number of layers to keep."""
+    keep: int | str | None = None
+    """Number of layers to keep; or half, rounded up."""
     drop: int | None = Field(default=None, ge=1, le=511)
     """Number of layers to remove."""
     max_drop: float | None = Field(default=None, ge=0, le=100)
@@ -51,6 +53,15 @@ class Spec(StageSpec):
     (ModernBERT), else none."""
     rows: int = Field(default=512, ge=1, le=10_000_000)
     """Number of training texts for the criterion, spread over the split."""
+
+    @field_validator("keep", mode="before")
+    @classmethod
+    def _keep(cls, keep: Any) -> Any:
+        """Checked by hand, since a union of two types would give two errors for one mistake."""
+        is_number = isinstance(keep, int) and not isinstance(keep, bool) and 1 <= keep <= 512
+        if keep in (None, HALF) or is_number:
+            return keep
+        raise ValueError(f"found {describe(keep)}, allowed: a whole number from 1 to 512, or {HALF}")
 
     @field_validator("layers", "protect")
     @classmethod
@@ -71,3 +82,9 @@ class Spec(StageSpec):
         if self.protect and self.layers is not None:
             raise ValueError("protect has no effect together with layers; remove protect")
         return self
+
+    def count_kept(self, depth: int) -> int | None:
+        """How many layers of `depth` should stay by `keep` or `drop`; None where neither is set."""
+        if self.drop is not None:
+            return depth - self.drop
+        return (depth + 1) // 2 if isinstance(self.keep, str) else self.keep

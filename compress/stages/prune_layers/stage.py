@@ -50,7 +50,7 @@ class Stage:
         if s.layers is not None:
             return [f"keep layers {list(s.layers)}"]
         if s.keep is not None:
-            goal = f"keep {s.keep} layers"
+            goal = f"keep {'half of the' if isinstance(s.keep, str) else s.keep} layers"
         elif s.drop is not None:
             goal = f"drop {s.drop} layers"
         elif s.max_drop is not None:

@@ -31,12 +31,10 @@ def kept_count(spec: Spec, depth: int) -> int | None:
         raise UserError("a model with one layer cannot lose one", where="prune_layers")
     if spec.layers is not None:
         return _checked(len(spec.layers), depth, "layers")
-    if spec.keep is not None:
-        keep = _checked(spec.keep, depth, "keep")
-    elif spec.drop is not None:
-        keep = _checked(depth - spec.drop, depth, "drop")
-    else:
+    wanted = spec.count_kept(depth)
+    if wanted is None:
         return None
+    keep = _checked(wanted, depth, "keep" if spec.drop is None else "drop")
     return keep if spec.max_layers_per_stage is None else max(keep, depth - spec.max_layers_per_stage)
 
 
