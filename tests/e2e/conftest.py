@@ -12,7 +12,7 @@ import e2e_toy as toy
 import pytest
 import torch
 from e2e_toy import Cli, Done, River, Server
-from haste import do_not_wait_for_quiet
+from haste import check_files_in_onnxruntime_alone, do_not_wait_for_quiet
 from wordpiece import make_wordpiece_files
 
 from compress.cli.main import main
@@ -40,8 +40,9 @@ def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_wait_for_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    do_not_wait_for_quiet(monkeypatch)
+def short_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    for speed_up in (do_not_wait_for_quiet, check_files_in_onnxruntime_alone):
+        speed_up(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +89,7 @@ def made(ground: Path, server: Server, tmp_path_factory: pytest.TempPathFactory)
     """A working folder in which the toy teacher was made by its recipe. Not to be changed."""
     folder = tmp_path_factory.mktemp("made") / "work"
     shutil.copytree(ground, folder)
-    done = server.run(folder, "run", "smoke-teacher", *toy.DATA, "--output", "runs/teacher")
+    done = server.run(folder, "run", "smoke-teacher", *toy.DATA, "--output", "runs/teacher", sends=True)
     assert done.code == 0, done.err
     return folder
 
@@ -98,9 +99,9 @@ def river(ground: Path, server: Server, tmp_path_factory: pytest.TempPathFactory
     """`compress distill --recipe smoke`, twice. Not to be changed."""
     folder = tmp_path_factory.mktemp("river") / "work"
     shutil.copytree(ground, folder)
-    first = server.run(folder, *toy.SMOKE)
+    first = server.run(folder, *toy.SMOKE, sends=True)
     assert first.code == 0, first.err
-    second = server.run(folder, *toy.SMOKE, "--json")
+    second = server.run(folder, *toy.SMOKE, "--json", sends=True)
     assert second.code == 0, second.err
     return River(folder, first, second)
 

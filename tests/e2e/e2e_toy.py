@@ -24,9 +24,12 @@ from typing import Any
 import pytest
 from child_server import ChildServer
 from haste import (
+    check_files_in_onnxruntime_alone,
     do_not_wait_for_quiet,
+    is_sent_to_store,
     never_wait_for_the_disk,
     remember_newest_schema,
+    send_to_store,
     take_the_machine_for_quiet,
     time_few_calls,
 )
@@ -205,15 +208,21 @@ class Server(ChildServer):
         second: str = "",
         world: int = 1,
         rank: int = 0,
+        sends: bool | None = None,
+        **environment: str,
     ) -> Done:
         """`compress ARGS` in `folder`. fault: as COMPRESS_FAULT.  signal_at: (training step, signal's name).
         second: a signal that is sent once it ends the process at once.
 
         world: processes, as torchrun would start them; rank: which of them fault and signal are for. What all say comes
         together.
+
+        sends: what it tracks goes to the store; None: where the test is marked so.  environment: further variables.
         """
         asked = {"folder": str(folder), "args": list(map(str, args)), "fault": fault, "signal_at": signal_at}
+        asked["environment"] = environment
         asked |= {"second": second, "world": world, "rank": rank}
+        asked["sends"] = is_sent_to_store() if sends is None else sends
         codes = self.answer(asked)
         said = [(folder / name).read_text(encoding="utf-8") for name in (".out", ".err")]
         return Done(codes[0], *said, others=tuple(codes[1:]))
@@ -261,6 +270,7 @@ def _warm_up() -> None:
     time_few_calls(patch)
     shrink(patch)
     do_not_wait_for_quiet(patch)
+    check_files_in_onnxruntime_alone(patch)
     for name, steps in SHORT_LENGTH.items():
         setattr(length, name, steps)
     torch.set_num_threads(1)
@@ -288,6 +298,8 @@ def _child(asked: dict[str, Any], disturbed: bool) -> int:
     from compress.cli.main import main
 
     os.chdir(asked["folder"])
+    os.environ.update(asked["environment"])
+    send_to_store(asked["sends"])
     for descriptor, name in ((1, ".out"), (2, ".err")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     sys.stdin.close()

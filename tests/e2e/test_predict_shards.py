@@ -211,46 +211,39 @@ def test_what_does_not_fit_is_one_line(words: tuple[str, ...], said: str, folder
 # --- several processes --------------------------------------------------------------------------------------------
 
 
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
-    command = [sys.executable, "-m", "compress", *words]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
-
-
 @pytest.mark.thorough
-def test_two_workers_write_the_same_and_others_take_over_from_killed_ones(folder: Path, whole: str) -> None:
+def test_two_workers_write_the_same_and_others_take_over_from_killed_ones(
+    folder: Path, whole: str, server: Server
+) -> None:
     """Each worker is killed at its second shard, so that four of them make one shard each."""
-    done = run(*DIVIDED, "--workers", "2", COMPRESS_FAULT="folder.after_fill:2:kill")
-    assert done.returncode == 0, done.stderr
+    done = server.run(folder, *DIVIDED, "--workers", "2", fault="folder.after_fill:2:kill")
+    assert done.code == 0, done.err
     assert (folder / "all.jsonl").read_text() == whole
-    assert (
-        "worker-1 failed: killed (SIGKILL), as the system does when memory runs out; use fewer --workers" in done.stderr
-    )
-    assert "left over: starting other workers" in done.stderr
+    assert "worker-1 failed: killed (SIGKILL), as the system does when memory runs out; use fewer --workers" in done.err
+    assert "left over: starting other workers" in done.err
     assert sorted(one.name for one in (folder / "out").iterdir() if not one.name.startswith(".")) == [
         "manifest.json", "plan.json", "shards", "workers",
     ]  # fmt: skip
 
 
 @pytest.mark.thorough
-def test_workers_that_never_get_on_end_the_command(folder: Path, whole: str, compress: Cli) -> None:
-    done = run(*DIVIDED, "--workers", "2", COMPRESS_FAULT="folder.after_fill:1:kill")
-    assert done.returncode == 5, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: 2 of 2 workers failed: worker-")
-    assert last.endswith("--workers 2 --resume")
+def test_workers_that_never_get_on_end_the_command(folder: Path, whole: str, server: Server, compress: Cli) -> None:
+    done = server.run(folder, *DIVIDED, "--workers", "2", fault="folder.after_fill:1:kill")
+    assert done.code == 5, done.err
+    assert done.line.startswith("error: 2 of 2 workers failed: worker-")
+    assert done.line.endswith("--workers 2 --resume")
     again = compress(*DIVIDED, "--resume")
     assert again.code == 0, again.err
     assert (folder / "all.jsonl").read_text() == whole
 
 
 @pytest.mark.thorough
-def test_the_first_bad_row_ends_all_workers(folder: Path) -> None:
+def test_the_first_bad_row_ends_all_workers(folder: Path, server: Server) -> None:
     with (folder / "rows/a.jsonl").open("a") as file:
         file.write("{\n")
-    done = run(*DIVIDED, "--workers", "2")
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: rows/a.jsonl:18: not JSON: {")
+    done = server.run(folder, *DIVIDED, "--workers", "2")
+    assert done.code == 2, done.err
+    assert done.line.startswith("error: rows/a.jsonl:18: not JSON: {")
 
 
 def wait_for(what: Callable[[], Any]) -> None:
@@ -269,6 +262,12 @@ def test_workers_stop_when_the_command_is_killed_and_another_goes_on(folder: Pat
     again = compress(*DIVIDED, "--resume")
     assert again.code == 0, again.err
     assert (folder / "all.jsonl").read_text() == whole
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "compress", *words]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
 
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")

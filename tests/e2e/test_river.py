@@ -97,6 +97,7 @@ def test_the_teacher_is_made_once(river: River) -> None:
     assert "1-pretrain" not in river.second.err
 
 
+@pytest.mark.store
 @pytest.mark.thorough
 def test_a_teacher_that_was_told_elsewhere_is_told_again(river: River, server: Server, tmp_path: Path) -> None:
     """Else the page of another experiment would show a student without the teacher that it is compared with."""

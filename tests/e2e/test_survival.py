@@ -106,7 +106,7 @@ def passings(here: Path, compress: Cli, counted: dict[str, int]) -> dict[str, in
 
 
 def killed_at(here: Path, server: Server, whole: str, name: str, nth: int) -> None:
-    done = server.run(here, *RUN, fault=f"{name}:{nth}:kill")
+    done = server.run(here, *RUN, fault=f"{name}:{nth}:kill", sends=True)
     assert done.code == -signal.SIGKILL, (name, nth, done)
     assert f"fault: {name} hit {nth}: kill" in done.err
     resume(server, here)
@@ -125,7 +125,7 @@ def killed_in_turn(here: Path, server: Server, whole: str, points: list[tuple[st
     killed, words = 0, RUN
     for name, count in points[:KILLS]:
         nth = 1 if name in EARLY else max(1, (count + 1) >> (1 + killed))  # the rest of a run passes fewer
-        done = server.run(here, *words, fault=f"{name}:{nth}:kill")
+        done = server.run(here, *words, fault=f"{name}:{nth}:kill", sends=True)
         if killed and done.code == 0:  # the rest of this run did not pass it: the next run is killed there
             break
         assert done.code == -signal.SIGKILL, (name, nth, done)
@@ -161,6 +161,7 @@ def test_killed_at_the_first_and_last_passings(
             killed_at(here, server, whole, name, min(nth, last))
 
 
+@pytest.mark.store
 def test_a_killed_run_is_one_run_in_the_store(here: Path, server: Server, whole: str) -> None:
     server.run(here, *RUN, fault="folder.after_rename:3:kill")
     resume(server, here)
@@ -177,7 +178,7 @@ def test_a_full_disk_at_any_moment(here: Path, passings: dict[str, int], server:
     """Either the run gets over it, or it says so and goes on later; the bytes are the same."""
     codes = set()
     for nth in (1, passings["file.after_chunk"] // 2):
-        done = server.run(here, *RUN, fault=f"file.after_chunk:{nth}:enospc")
+        done = server.run(here, *RUN, fault=f"file.after_chunk:{nth}:enospc", sends=True)
         assert done.code in (ExitCode.OK, ExitCode.RESOURCES), done
         assert "Traceback" not in done.err
         assert done.code == 0 or "no space left on the disk" in done.line or "disk" in done.line, done.line
@@ -243,7 +244,8 @@ def test_a_second_signal_while_a_server_does_not_answer(here: Path, server: Serv
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         words = (*RUN, "--tracking-uri", address)
-        done = server.run(here, *words, signal_at=(4, "SIGTERM"), second="SIGTERM")
+        saved = "checkpoint.after_save:2:sleep=0"  # the second signal waits until it has said so
+        done = server.run(here, *words, fault=saved, signal_at=(4, "SIGTERM"), second="SIGTERM", sends=True)
     assert done.code == 128 + signal.SIGTERM, done
     assert [path.name for path in (here / "runs/x/stages/0-distill/checkpoints").glob("step-*4")]
     resume(server, here)
@@ -475,8 +477,10 @@ def test_a_damaged_result_is_told(here: Path, server: Server) -> None:
 # --- the store is gone ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.store
 def test_a_dead_tracking_server_does_not_stop_a_run(here: Path, server: Server, whole: str) -> None:
-    done = server.run(here, *RUN, "--tracking-uri", "http://127.0.0.1:9")
+    retries = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # the pauses before each would add up to ten seconds
+    done = server.run(here, *RUN, "--tracking-uri", "http://127.0.0.1:9", **retries)
     assert done.code == 0, done.err
     assert weights(here / "runs/x") == whole
     left = r"tracking: \d+ records( of \d+ runs)? are not uploaded yet; upload them with: compress sync runs/x"

@@ -41,6 +41,7 @@ def same(ours: Path, theirs: Path) -> None:
         np.testing.assert_allclose(a[name], b[name], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.store
 def test_a_recipe_by_two_processes_makes_the_model_that_one_makes(work: Path, server: Server) -> None:
     """Tokenizer, pretraining and fine-tuning: the first process writes, measures and talks alone."""
     words = ("run", "smoke-teacher", "--no-cache", *DATA, *EXACT, *CALM, "--set", "stages.2.dropout=0")
