@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from e2e_toy import DISTILL, QUICK, ROOT, SMOKE, TEACHER, Cli, Done, Server, copy_folder, sha
+from haste import is_sent_to_store
 
 from compress.errors import ExitCode
 from compress.storage import atomic, faults, lock
@@ -89,20 +90,21 @@ def test_another_seed_gives_other_bytes(here: Path, server: Server, whole: str) 
 
 
 @pytest.fixture(scope="module")
-def counted() -> dict[str, int]:
-    """What `passings` counts once for all tests."""
+def counted() -> dict[bool, Counter[str]]:
+    """What `passings` counts once for all tests: of a run that sends what it tracks, and of one that does not."""
     return {}
 
 
 @pytest.fixture
-def passings(here: Path, compress: Cli, counted: dict[str, int]) -> dict[str, int]:
+def passings(here: Path, compress: Cli, counted: dict[bool, Counter[str]]) -> Counter[str]:
     """Fault point → how often an undisturbed run passes it."""
-    if not counted:
+    sends = is_sent_to_store()
+    if sends not in counted:
         with faults.record_points() as hits:
             assert compress(*RUN).code == 0
         shutil.rmtree(here / "runs/x")
-        counted.update(Counter(name for name, _ in hits))
-    return counted
+        counted[sends] = Counter(name for name, _ in hits)
+    return counted[sends]
 
 
 def killed_at(here: Path, server: Server, whole: str, name: str, nth: int) -> None:
@@ -148,6 +150,7 @@ def test_killed_at_every_fault_point(here: Path, passings: dict[str, int], serve
 
 
 @pytest.mark.slow
+@pytest.mark.store
 @pytest.mark.parametrize("part", ["checkpoint", "file", "folder", "journal", "lock", "remove", "tracking"])
 def test_killed_at_the_first_and_last_passings(
     part: str, here: Path, passings: dict[str, int], server: Server, whole: str
