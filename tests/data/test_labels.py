@@ -129,6 +129,13 @@ def test_labels_that_another_program_spelled_are_the_same(values, model):
     assert any("spelled differently" in n for n in found.notes)
 
 
+def test_a_blank_that_makes_another_class_is_told():
+    found = read(["pos", "pos ", "neg", "neg"])
+    assert found.names == ["neg", "pos", "pos "]
+    assert "these labels differ only in their spelling, and are different classes: 'pos', 'pos '" in found.notes
+    assert not any("spelling" in note for note in read(["pos", "neg", "neg"]).notes)
+
+
 def test_labels_that_differ_in_their_case_alone_are_not_guessed():
     with pytest.raises(UserError, match=r"the labels of the data and of the model differ.*--label-column"):
         read(["us", "US", "us"], expected=["us", "Us"])

@@ -65,6 +65,15 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
     return wanted
 
 
+def note_alike(names: Sequence[str], notes: list[str]) -> None:
+    """Classes that a person probably meant to be one: a blank after a label makes another of it."""
+    spelled: dict[str, list[str]] = {}
+    for name in names:
+        spelled.setdefault(_spell_plainly(name), []).append(f"'{printable(name, 40)}'")
+    for alike in (group for group in spelled.values() if len(group) > 1):
+        notes.append(f"these labels differ only in their spelling, and are different classes: {list_some(alike, 8)}")
+
+
 def _respell(found: list[str], wanted: Sequence[str]) -> list[str]:
     """The data's names as the model spells them, where each is the only one that is spelled like that."""
     if set(found) <= set(wanted):
