@@ -109,6 +109,9 @@ __all__ = [
     "verify",
 ]
 
+METHODS = ("benchmark", "evaluate", "export", "push")
+"""Commands that are methods of `Model`, and no package of ours."""
+
 # Nobody asked to be counted: telemetry of the libraries below us is off unless the user turned it on.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
@@ -125,7 +128,8 @@ prepare_threads(os.environ, read_cpus())
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'compress' has no attribute '{name}'")
+        do = f": use the method of a model, compress.load(FOLDER).{name}(…)" if name in METHODS else ""
+        raise AttributeError(f"module 'compress' has no attribute '{name}'{do}")
     from compress import api
 
     return api.public(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +11,7 @@ from compress.api.command import call, call_for
 from compress.api.data_input import Data, data_name
 from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
+from compress.errors import UserError, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +48,7 @@ class Model:
     # --- answers --------------------------------------------------------------------------------------------------
 
     def predict(
-        self, texts: str | Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int | None = None
+        self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None, *, max_length: int | None = None
     ) -> list[Answer]:
         """The answer to each text. Each has `as_json()`; what else it has depends on the task, such as `label` and
         `probability` of a class.
@@ -56,7 +57,12 @@ class Model:
         contexts.  max_length: in tokens; None: what the model was trained on. Raises UserError for a model without a
         task head, and for texts that are not what its task reads.
         """
-        return self._predictor.predict([texts] if isinstance(texts, str) else list(texts), pairs, max_length=max_length)
+        given = _list_texts(texts)
+        seconds = None if pairs is None else _list_texts(pairs, "second text")
+        if seconds is not None and len(seconds) != len(given):
+            why = f"{len(given)} and {len(seconds)}"
+            raise UserError("there are not as many second texts as first ones", why=why, do="give one of each")
+        return self._predictor.predict(given, seconds, max_length=max_length) if given else []
 
     def embed(self, texts: str | Sequence[str]) -> np.ndarray:
         """(N, width) float32: a vector of each text, pooled and post-processed as the folder says.
@@ -65,7 +71,7 @@ class Model:
         in torch."""
         import numpy as np
 
-        given = [texts] if isinstance(texts, str) else list(texts)
+        given = _list_texts(texts)
         if not self._embeds or not given:
             return self._embedder(given)
         return np.stack([answer.vector for answer in self._predictor.predict(given)])
@@ -77,9 +83,8 @@ class Model:
 
         one = self._predictor
         length = min(one.meta.max_length or one.max_length, one.max_length)
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        task = one.task_for(paired=pairs is not None)
-        return list(evaluation_batches(task.encode_texts(one.tokenizer, texts, pairs, max_length=length), MAX_TOKENS))
+        task, given = one.task_for(paired=pairs is not None), _list_texts(texts)
+        return list(evaluation_batches(task.encode_texts(one.tokenizer, given, pairs, max_length=length), MAX_TOKENS))
 
     # --- figures --------------------------------------------------------------------------------------------------
 
@@ -225,3 +230,13 @@ def load(
 
     name = model_name(model if tokenizer is None else (model, tokenizer))  # type: ignore[arg-type]
     return Model(resolve(name), device=device, runtime=runtime, precision=precision)
+
+
+def _list_texts(texts: str | Iterable[str], name: str = "text") -> list[str]:
+    """One text, or several. Raises UserError for what is no string, such as a missing value of a DataFrame."""
+    given = [texts] if isinstance(texts, str) else list(texts)
+    for number, text in enumerate(given, start=1):
+        if not isinstance(text, str):
+            why = f"it is {printable(repr(text), 40)} ({type(text).__name__})"
+            raise UserError(f"{name} {number} of {len(given)} is not a string", why=why)
+    return given

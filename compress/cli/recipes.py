@@ -34,7 +34,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@command.command("list", short_help="List the shipped recipes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @debug_option
 def list_(as_json: bool) -> None:

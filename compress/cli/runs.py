@@ -39,7 +39,7 @@ def command() -> None:
 command.add_command(sync_command, "sync")
 
 
-@command.command("list")
+@command.command("list", short_help="List runs, newest first.")
 @click.option("--experiment", metavar="NAME", help="Show only this experiment.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of runs.")
 @click.option("--deleted", is_flag=True, help="Show deleted runs, which `compress runs gc` removes permanently.")
@@ -65,7 +65,7 @@ def list_(experiment: str | None, limit: int, deleted: bool, tracking_uri: str |
         console.document([dataclasses.asdict(r) for r in rows])
 
 
-@command.command()
+@command.command(short_help="Show the parameters and metrics of a run.")
 @click.argument("run")
 @_uri
 @_json
@@ -87,7 +87,7 @@ def show(run: str, tracking_uri: str | None, as_json: bool) -> None:
     console.document(dataclasses.asdict(row))
 
 
-@command.command()
+@command.command(short_help="Delete runs and their child runs.")
 @click.argument("runs", nargs=-1, required=True)
 @_yes
 @_dry
@@ -130,7 +130,7 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, tracking_uri: str | 
     console.document({"deleted": ids, "bytes": size})
 
 
-@command.command()
+@command.command(short_help="Permanently remove deleted runs and unused artifacts.")
 @click.option(
     "--older-than",
     type=click.FloatRange(0),
@@ -172,7 +172,7 @@ def gc(older_than: float, yes: bool, dry_run: bool, tracking_uri: str | None, as
     console.document({**told, "freed": freed})
 
 
-@command.command()
+@command.command(short_help="Update the paths in the store after a move.")
 @click.argument("old", required=False, type=click.Path(path_type=Path))
 @click.argument("new", required=False, type=click.Path(path_type=Path))
 @_yes
@@ -208,7 +208,7 @@ def relocate(
     console.document({**told, "backup": str(kept)})
 
 
-@command.command("export")
+@command.command("export", short_help="Export runs, with their files and models, to a new folder.")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("runs", nargs=-1)
 @click.option("--experiment", metavar="NAME", help="Export all runs of this experiment.")
@@ -234,7 +234,7 @@ def export_(
     console.document({"folder": str(done.folder), "runs": done.runs, "models": done.models, "left_out": done.left_out})
 
 
-@command.command("import")
+@command.command("import", short_help="Import the runs of an exported folder.")
 @click.argument("folder", type=click.Path(path_type=Path))
 @_uri
 @_json

@@ -16,6 +16,7 @@ from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.tables.random_rows import draw_mixed_rows, draw_random_rows
+from compress.data.tables.table import format_count
 from compress.data.text.tokenizer_files import complete
 from compress.encoder.infer.prepare import prepare
 from compress.errors import UserError
@@ -232,7 +233,7 @@ def _times(loaded: LoadedModel, head: str | None, session: OnnxSession, console:
         busy = " (busy machine)" if torch_ms.contaminated or onnx_ms.contaminated else ""
         rows.append((f"1 x {length}", f"{torch_ms.p50:.2f} ms", f"{onnx_ms.p50:.2f} ms{busy}"))
     console.table(
-        f"latency p50, {threads} threads, {precision_of(loaded.model)}",
+        f"latency p50, {format_count(threads, 'thread')}, {precision_of(loaded.model)}",
         ("tokens", "compress (torch)", "onnxruntime"),
         rows,
     )

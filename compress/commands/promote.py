@@ -220,9 +220,8 @@ def _list_figures(
                 f"the latency of {model} was measured on {context.get('device')}", where="--max-ms",
                 why=f"this machine has {here}", do="add --data DATA to measure it here",
             )  # fmt: skip
-        more = (
-            f" ms ({context.get('latency_shape', '')}, {context.get('runtime', '')}, {context.get('threads')} threads)"
-        )
+        threads = "1 thread" if context.get("threads") == "1" else f"{context.get('threads')} threads"
+        more = f" ms ({context.get('latency_shape', '')}, {context.get('runtime', '')}, {threads})"
         found.append(Figure("--max-ms", "latency p50", values["speed/latency_p50_ms"], gates.ms, "ms", more))
     return found
 

@@ -50,10 +50,19 @@ def in_words(conditions: Sequence[str]) -> str:
 
 
 def require_like(rows: Sequence[Row]) -> None:
-    """Raise UserError (refused) when latencies were measured on several devices, threads, lengths or texts."""
-    kinds = Counter(c for row in rows if (c := row.conditions) is not None)
-    if len(kinds) < 2:
-        return
+    """Raise UserError (refused) when latencies were measured on several devices, threads, lengths or texts. Rows of
+    different data are not ranked against each other, so theirs may differ."""
+    of_data: dict[tuple[str, ...], Counter[tuple[str, ...]]] = {}
+    for row in rows:
+        if (conditions := row.conditions) is not None:
+            of_data.setdefault(row.data, Counter())[conditions] += 1
+    for kinds in of_data.values():
+        if len(kinds) > 1:
+            raise _report_unlike(kinds, rows)
+
+
+def _report_unlike(kinds: Counter[tuple[str, ...]], rows: Sequence[Row]) -> UserError:
+    """The error for these conditions, and how many rows were measured under each."""
     apart = [name for i, name in enumerate(CONDITIONS) if len({kind[i] for kind in kinds}) > 1]
     at = [CONDITIONS.index(name) for name in apart]
     found = "; ".join(f"{_count_rows(n)} {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
@@ -64,7 +73,7 @@ def require_like(rows: Sequence[Row]) -> None:
     lengths = {fixed_length_of(kind[CONDITIONS.index("latency_shape")]) for kind in kinds} - {None}
     if apart == ["latency_shape"] and len(lengths) == 1 and any(row.run is None for row in rows):
         again = f"measure the models with --length {lengths.pop()}"
-    raise UserError(
+    return UserError(
         f"latencies were measured under {len(kinds)} different conditions ({names})",
         why=printable(found, 400),
         do=f"choose with --filter '{key}={first}', {again}, or show them with --mixed-conditions",

@@ -12,8 +12,12 @@ from compress.fit.cost.serving import FLOAT
 from compress.fit.make.evaluator import Evaluation, Evaluator, share_timings
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
+from compress.recipe.schema import DataSpec
 from compress.report.rows import title
 from compress.tracking import TrackedRun
+
+READ = ("text_column", "text_pair_column", "label_column", "task", "limit", "bad_rows", "bad_tags")
+"""Keys of the data that say what is read of it; each has a flag of its name."""
 
 
 def bits(count: int) -> str:
@@ -114,9 +118,18 @@ def result(case: Case, model: Path, found: Mapping[str, Any], log: TrackedRun) -
     name = shlex.quote(str(model))
     case.console.result(f"model    {model}")
     case.console.result(f"use it   compress predict {name} {case.task.example}")
-    case.console.result(f"check it compress verify {name} --data {shlex.quote(str(case.table.name))}")
+    case.console.result(f"check it compress verify {name} {name_data(case.table.name, case.recipe.data)}")
     for line in log.ui_lines():
         case.console.result(f"see it   {line}")
+
+
+def name_data(name: str, data: DataSpec | None) -> str:
+    """The flags that read the same rows again."""
+    default = DataSpec(source=name)
+    given = {key: getattr(data or default, key) for key in READ}
+    changed = {key: value for key, value in given.items() if value != getattr(default, key)}
+    flags = [f"--{key.replace('_', '-')} {shlex.quote(str(value))}" for key, value in changed.items()]
+    return " ".join([f"--data {shlex.quote(name)}", *flags])
 
 
 def short(found: Mapping[str, Any]) -> str:

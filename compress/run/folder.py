@@ -201,10 +201,11 @@ def _claim_named(path: Path, request: Request, resume: bool) -> RunFolder:
         )  # fmt: skip
     record = read_record(path)
     if not resume:
+        status = record.get("status")
         raise UserError(
             "the output folder already contains a run",
             where=where,
-            why=f"recipe {record.get('recipe')}, {record.get('status')}",
+            why=f"recipe {record.get('recipe')}, {'its process has died' if status == 'running' else status}",
             do="use --resume to continue it, or name a new folder",
             code=ExitCode.REFUSED,
         )

@@ -246,8 +246,7 @@ def _refuse_occupied(path: Path, replace: bool) -> None:
     if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
         return
     if not replace:
-        do = "choose another folder, or continue with --resume"
-        raise UserError("exists already", where=str(path), do=do, code=ExitCode.REFUSED)
+        raise UserError("exists already", where=str(path), do="choose another folder", code=ExitCode.REFUSED)
     _refuse_foreign(path, "cannot be replaced")
 
 

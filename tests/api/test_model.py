@@ -23,6 +23,14 @@ def test_predict_gives_an_answer_for_each_text(classifier: compress.Model) -> No
     assert classifier.label_names == ["negative", "positive"]
 
 
+def test_predict_reads_strings(classifier: compress.Model) -> None:
+    assert classifier.predict([]) == []
+    with pytest.raises(compress.UserError, match=r"text 2 of 2 is not a string: it is None \(NoneType\)"):
+        classifier.predict(["good", None])  # type: ignore[list-item]
+    with pytest.raises(compress.UserError, match=r"second texts as first ones: 2 and 1"):
+        classifier.predict(["good", "bad"], ["one"])
+
+
 def test_batches_are_what_the_module_reads(classifier: compress.Model) -> None:
     (batch,) = classifier.batches(TEXTS)
     with torch.no_grad():

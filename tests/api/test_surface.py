@@ -39,6 +39,10 @@ def test_the_public_names() -> None:
     assert all(isinstance(getattr(compress, name), type) for name in CLASSES)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = compress.nothing  # type: ignore[attr-defined]
+    for name in compress.METHODS:
+        assert hasattr(compress.Model, name)
+        with pytest.raises(AttributeError, match=rf"use the method of a model, compress\.load\(FOLDER\)\.{name}"):
+            getattr(compress, name)
 
 
 def test_type_checkers_see_the_same_names() -> None:

@@ -19,6 +19,7 @@ from compress.commands.predict import _count, _given, predict_texts, read_all
 from compress.contracts import RunOptions
 from compress.data.task import Task
 from compress.data.tasks import task_of
+from compress.data.text.words import locate_words
 from compress.errors import UserError
 from compress.predict.rows import answers, windows
 from compress.predict.rows.answers import ModelRequest
@@ -113,6 +114,21 @@ def test_columns_are_found_as_those_of_training_data_are(tmp_path: Path) -> None
     assert (one.text, one.pair) == ("a", "b")
     pq.write_table(pa.table({"stars": [5], "Review": ["a"]}), tmp_path / "x.parquet")
     assert [one.text for one in read_good(tmp_path / "x.parquet", TextColumns.of_task(TEXTS))] == ["a"]
+
+
+def test_tagged_words_are_given_as_a_text_or_as_the_list_that_they_were_trained_on(tmp_path: Path) -> None:
+    """A list is not cut into words again: the answer has a tag for each of them."""
+    tags = task_of("token-classification")
+    (one,) = read(tmp_path / "x.jsonl", '{"tokens": ["see", "http://a.b/c", "."], "id": 3}', tags)
+    assert (one.text, dict(one.beside)) == ("see http://a.b/c .", {"id": 3})
+    assert [one.text[a:b] for a, b in locate_words(one.text)] == ["see", "http://a.b/c", "."]
+    (plain,) = read(tmp_path / "x.jsonl", '{"text": "see http://a.b/c ."}', tags)
+    assert len(locate_words(plain.text)) > 3
+    for bad in ("[]", "[1, 2]", '[""]'):
+        with pytest.raises(UserError, match="is empty or not text"):
+            read(tmp_path / "x.jsonl", f'{{"tokens": {bad}}}', tags)
+    with pytest.raises(UserError, match="is empty or not text"):
+        read(tmp_path / "x.jsonl", '{"text": ["a", "b"]}', TEXTS)
 
 
 def test_a_column_can_be_named(tmp_path: Path) -> None:

@@ -145,6 +145,15 @@ def test_latencies_of_unlike_conditions_are_refused_and_never_ranked() -> None:
     assert "latencies were measured under 2 different conditions and are not ranked against each other" in notes
 
 
+def test_latencies_of_other_data_may_be_measured_under_other_conditions() -> None:
+    other = {"dataset": "reviews/test", "dataset_digest": "1" * 64, "threads": "4"}
+    rows = [row("here", 160, 40.0, 8.0), row("there", 190, 10.0, 4.0, context=other)]
+    require_like(rows)
+    assert [j.place for j in rank_rows(rows)[0]] == ["on it", "on it"]
+    with pytest.raises(UserError, match="2 different conditions"):
+        require_like([*rows, row("again", 190, 10.0, 4.0, context=other | {"threads": "2"})])
+
+
 def test_latencies_of_texts_and_of_a_fixed_length_are_refused_with_the_way_out() -> None:
     run: Any = object()
     stored = replace(row("stored", 160, 40.0, 8.0), run=run)

@@ -35,6 +35,13 @@ def test_usual_names_are_found_whatever_their_case(text: str, label: str) -> Non
     assert notes == []
 
 
+def test_a_header_with_blanks_after_its_commas() -> None:
+    assert infer(frame("text ", " Label"), TaskColumns())[0] == {"text": "text ", "label": " Label"}
+    assert infer(frame(" premise", "hypothesis"))[0] == {"text": " premise", "text_pair": "hypothesis"}
+    with pytest.raises(UserError, match=r"the columns are: ' verse', prose"):
+        infer(frame(" verse", "prose"), TaskColumns())
+
+
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_usual_pairs_are_two_texts(first: str, second: str) -> None:
     made = frame(second, first)

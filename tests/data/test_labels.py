@@ -113,6 +113,34 @@ def test_the_model_s_order_is_kept_by_name():
     assert ids.numbers["train"].tolist() == [1, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("values", "model"),
+    [
+        ([False, True, True], ["False", "True"]),
+        (["No ", "yes", "yes"], ["no", "yes"]),
+        (["0.0", "1.0", "1.0"], ["0", "1"]),
+        (["Yes", "no", "no"], ["yes", "no"]),
+    ],
+)
+def test_labels_that_another_program_spelled_are_the_same(values, model):
+    found = read(values, expected=model)
+    assert found.names == model
+    assert found.numbers["train"].tolist() == [0, 1, 1]
+    assert any("spelled differently" in n for n in found.notes)
+
+
+def test_a_blank_that_makes_another_class_is_told():
+    found = read(["pos", "pos ", "neg", "neg"])
+    assert found.names == ["neg", "pos", "pos "]
+    assert "these labels differ only in their spelling, and are different classes: 'pos', 'pos '" in found.notes
+    assert not any("spelling" in note for note in read(["pos", "neg", "neg"]).notes)
+
+
+def test_labels_that_differ_in_their_case_alone_are_not_guessed():
+    with pytest.raises(UserError, match=r"the labels of the data and of the model differ.*--label-column"):
+        read(["us", "US", "us"], expected=["us", "Us"])
+
+
 def test_names_are_taken_from_the_side_that_has_them():
     assert read([0, 1], expected=["neg", "pos"]).names == ["neg", "pos"]
     found = read(["neg", "pos"], expected=["LABEL_0", "LABEL_1"])

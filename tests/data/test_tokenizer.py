@@ -13,6 +13,7 @@ from example_counts import scaled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from compress.data.text import tokenizer_native
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.errors import UserError
 
@@ -244,7 +245,7 @@ def test_a_panic_of_the_native_code_is_an_error(trained, monkeypatch):
             raise Panic("regex blew up")
 
     tokenizer = Tokenizer.from_files(trained["wordpiece"].files())
-    monkeypatch.setattr(tokenizer, "_limit", lambda _: Backend())
+    monkeypatch.setattr(tokenizer, "_limit", lambda *_, **__: Backend())
     with pytest.raises(UserError, match="the tokenizer failed on these texts: regex blew up"):
         tokenizer.encode_batch(["a"], max_length=8)
 
@@ -304,6 +305,25 @@ def test_any_text_encodes(trained, texts, limit, paired):
         if not any("[" in t for t in texts):  # a text may spell out a special token
             assert ((made.words < 0) == tokenizer.special_mask(made.ids)).all()
         assert made.ids.max() < tokenizer.vocabulary_size
+
+
+def test_windows_build_a_tokenizer_once(trained, monkeypatch):
+    """Tagged words and questions are answered through windows: a tokenizer for each text took longer than the model."""
+    built = []
+    build = tokenizer_native.build
+    monkeypatch.setattr(tokenizer_native, "build", lambda *args: built.append(args) or build(*args))
+    tokenizer = Tokenizer(trained["wordpiece"].files())
+    built.clear()
+
+    def windows(*texts, stride):
+        return [(row, one.ids) for row, one in tokenizer.encode_windows(*texts, max_length=9, stride=stride)]
+
+    first = windows(TEXTS[:2], stride=2)
+    assert windows(TEXTS[:2], stride=2) == first
+    assert len(built) == 1
+    assert len(windows(TEXTS[:2], stride=4)) > len(first)
+    assert windows(["", ""], TEXTS[:2], stride=2) != first
+    assert len(built) == 3
 
 
 def test_words_mark_the_pieces_of_a_word(trained):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -171,6 +172,17 @@ def test_a_teacher_that_guesses(probe: TaskProbe) -> None:
         "the teacher is no better than chance on 128 validation rows of this data: accuracy 0."
     )
     assert "matthews" in found.text
+
+
+def test_a_correlation_that_is_undefined(probe: TaskProbe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a teacher with one answer, or of rows with one score, as a few validation rows may have."""
+    scored = SimpleNamespace(metrics={"spearman": math.nan}, value=lambda name: math.nan)
+    monkeypatch.setattr(probe, "score_answers", lambda theirs: scored)
+    at = start(probe, student(5).eval())
+    assert before("teacher_quality", at) is None
+    found = before("teacher_quality", replace(at, theirs=np.full((128, 1), 2.5)))
+    assert found is not None
+    assert found.text == "the teacher predicts the same score for every row on 128 validation rows of this data"
 
 
 def test_a_good_teacher_on_uneven_data_is_no_guesser(table: Table, tokenizer: Tokenizer) -> None:

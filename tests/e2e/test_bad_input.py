@@ -151,7 +151,8 @@ def text_of_row_6(text: Any) -> Callable[[Path], dict[str, Any]]:
 ALL = ("train", "validation", "test")
 DIFFER = (
     "bad: the labels of the data and of the model differ: the data has {0}, the model 2; only in the data: {1}; "
-    "only in the model: negative, positive; use data with the model's labels, or rename the labels as in the model"
+    "only in the model: negative, positive; use data with the model's labels, name their column with --label-column, "
+    "or rename the labels"
 )
 DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     "empty file": (lambda _: {"train": b""}, DISTILL, "bad/train.jsonl: the file is empty; …"),

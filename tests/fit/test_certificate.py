@@ -321,7 +321,7 @@ def test_a_certificate_of_texts_says_whose_and_what_tokenization_took() -> None:
     found = content(format=2, latency=of_texts(), **told_beside(), device={"threads": "1"})
     assert certificate.sentences(found)[2] == (
         "latency 4.00 ms (mean; 0.25 of it tokenization; median 3.50, p95 9.00 over the texts, 50 rounds) for 1 x "
-        "texts of sst2/test (11.3 tokens on average) in onnxruntime, 1 threads; 3.00x the speed of the float parent"
+        "texts of sst2/test (11.3 tokens on average) in onnxruntime, 1 thread; 3.00x the speed of the float parent"
     )
     busy = content(format=2, latency=of_texts(quiet=False), **told_beside(), device={"threads": "1"})
     assert "(mean, estimated on a busy machine; " in certificate.sentences(busy)[2]
@@ -396,7 +396,7 @@ def test_what_is_told_of_a_certificate() -> None:
     assert certificate.sentences(found) == [
         "certified: all bounds are met",
         "size 11.50 MB: model.onnx",
-        "latency 4.00 ms (median; median 4.00, p95 4.80, 50 rounds) for 1 x 128 tokens in onnxruntime, 1 threads; "
+        "latency 4.00 ms (median; median 4.00, p95 4.80, 50 rounds) for 1 x 128 tokens in onnxruntime, 1 thread; "
         "3.60x the speed of the float parent",
         "accuracy 90.00 [88.00, 92.00] on 1,821 rows of sst2/test",
         "against the parent -0.10 [-0.60, +0.40] points, exact sign test p = 0.5",

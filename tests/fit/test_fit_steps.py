@@ -29,6 +29,7 @@ from compress.fit.request.clock import Clock
 from compress.fit.request.options import FitOptions
 from compress.fit.train.in_loop import InTheLoop
 from compress.fit.train.trainer import OutOfTime
+from compress.recipe.schema import DataSpec
 from compress.storage.signals import StopFlag
 from evaluation.cost.latency import Latency
 
@@ -448,3 +449,11 @@ def test_a_runtime_that_is_not_there_leaves_the_latency_open(
     monkeypatch.setattr(verify, "versions", lambda: {"torch": None})
     with pytest.raises(UserError, match="could not be checked completely: latency: torch is not installed"):
         verified(**GOOD)
+
+
+def test_the_command_that_checks_a_certificate_reads_the_same_rows() -> None:
+    data = DataSpec(source="my rows.csv", label_column="a b", limit=200, bad_rows="drop", max_length=64)
+    assert report.name_data("my rows.csv", data) == (
+        "--data 'my rows.csv' --label-column 'a b' --limit 200 --bad-rows drop"
+    )
+    assert report.name_data("opinions", None) == "--data opinions"

@@ -158,3 +158,15 @@ def test_a_model_that_is_fast_enough(timed: Any) -> None:
         stage._within(100.0, subject, scores)
     stage, subject, scores = opened(of(6), target_latency=100.0)
     assert stage._within(100.0, subject, scores)[1] is subject.loaded.model
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ({"ratio": 0.3}, "keep 0.7 of heads and neurons; uniform over layers"),
+        ({"target_params": 0.9}, "target_params 0.9; uniform over layers"),
+    ],
+)
+def test_the_plan_names_the_share_as_the_flag_does(asked: dict[str, Any], line: str) -> None:
+    stage, _, _ = opened(WHOLE, **asked)
+    assert stage.plan()[0].startswith(line)

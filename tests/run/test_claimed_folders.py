@@ -101,6 +101,8 @@ def test_a_run_is_continued_only_on_request(request_: Request) -> None:
     path = begun(request_, "x", "stopped")
     assert "already contains a run: recipe x, stopped; use --resume" in refused(request_, RunOptions(output=path))
     assert not claim(request_, RunOptions(output=path, resume=True)).new
+    killed = begun(request_, "y", "running")  # nobody holds its lock
+    assert "a run: recipe x, its process has died; use --resume" in refused(request_, RunOptions(output=killed))
 
 
 def test_a_folder_in_use_is_refused_with_its_holder(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:

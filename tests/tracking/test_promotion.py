@@ -172,7 +172,7 @@ def test_a_latency_of_a_busy_machine_passes_no_gate(
         (["--max-mb", "2"], "the model does not pass the gates: {model}: size on disk 3 over the limit of 2 MB"),
         (
             ["--max-ms", "1.5", "--max-mb", "5"],
-            "latency p50 2 ms (, , 1 threads) over the limit of 1.5 ms; size on disk 3 within",
+            "latency p50 2 ms (, , 1 thread) over the limit of 1.5 ms; size on disk 3 within",
         ),
         (
             ["--max-drop", "1", "--sure"],

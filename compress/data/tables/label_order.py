@@ -25,10 +25,18 @@ class Labels:
 
 
 def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, where: str) -> list[str]:
-    """Bring the data's labels into the order of the model's. By name only: an order is never guessed."""
+    """Bring the data's labels into the order of the model's. By name only: an order is never guessed. Names may be
+    written in another way: `True` is `true`, `1.0` is `1`."""
     if expected is None or list(expected) == found:
         return found
     wanted = list(expected)
+    respelled = _respell(found, wanted)
+    if respelled != found:
+        pairs = [f"{a} as {b}" for a, b in zip(found, respelled, strict=True) if a != b]
+        out.notes.append(f"labels are spelled differently in the data and in the model, matched: {show_names(pairs)}")
+        found = respelled
+        if found == wanted:
+            return wanted
     unnamed_data = all(_GENERIC.fullmatch(name) for name in found)
     unnamed_model = all(_GENERIC.fullmatch(name) for name in wanted)
     if (unnamed_data or unnamed_model) and not (unnamed_data and unnamed_model and len(found) != len(wanted)):
@@ -42,7 +50,7 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
             "the labels of the data and of the model differ",
             where=where,
             why=_difference(found, wanted),
-            do="use data with the model's labels, or rename the labels as in the model",
+            do="use data with the model's labels, name their column with --label-column, or rename the labels",
         )
     place = {name: i for i, name in enumerate(wanted)}
     order = np.array([place[name] for name in found])
@@ -55,6 +63,31 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
         absent = [name for name in wanted if name not in held]
         out.notes.append(f"no row of this data has the model's label {show_names(absent)}")
     return wanted
+
+
+def note_alike(names: Sequence[str], notes: list[str]) -> None:
+    """Classes that a person probably meant to be one: a blank after a label makes another of it."""
+    spelled: dict[str, list[str]] = {}
+    for name in names:
+        spelled.setdefault(_spell_plainly(name), []).append(f"'{printable(name, 40)}'")
+    for alike in (group for group in spelled.values() if len(group) > 1):
+        notes.append(f"these labels differ only in their spelling, and are different classes: {list_some(alike, 8)}")
+
+
+def _respell(found: list[str], wanted: Sequence[str]) -> list[str]:
+    """The data's names as the model spells them, where each is the only one that is spelled like that."""
+    if set(found) <= set(wanted):
+        return found
+    ours, theirs = [_spell_plainly(name) for name in found], {_spell_plainly(name): name for name in wanted}
+    if len(set(ours)) < len(found) or len(theirs) < len(wanted) or not set(ours) <= set(theirs):
+        return found
+    return [theirs[name] for name in ours]
+
+
+def _spell_plainly(name: str) -> str:
+    """Without what programs change: case, blanks around, and the zero that a whole number gets as a float."""
+    plain = name.strip().casefold()
+    return plain.removesuffix(".0") if plain.removesuffix(".0").isdecimal() else plain
 
 
 def _flat(out: Labels) -> dict[str, np.ndarray]:

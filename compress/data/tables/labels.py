@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data.reading.frame import Column
-from compress.data.tables.label_order import Labels, reconcile, show_names
+from compress.data.tables.label_order import Labels, note_alike, reconcile, show_names
 from compress.data.tables.table import UNLABELLED, first_rows, format_count
 from compress.errors import UserError, list_some, nearest, printable
 from compress.storage.spill import note_read, pieces
@@ -70,6 +70,7 @@ def number(
     if "train" in values:
         _check_variety(values["train"], where)
     found = _names(values, names, expected, where, out)
+    note_alike(found, out.notes)
     for split, column in values.items():
         out.numbers[split] = _number(column, found, f"{where}: {split}", "train" in values and split != "train")
     out.names = reconcile(out, found, expected, where)

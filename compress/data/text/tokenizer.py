@@ -54,7 +54,7 @@ class Tokenizer:
         self._settings = tokenizer_files.settings(self._files, where)
         self._side = tokenizer_files.truncation_side(self._settings, where)
         self._backend = tokenizer_native.build(self._files["tokenizer.json"], where)
-        self._limited: dict[int, tokenizers.Tokenizer] = {}
+        self._limited: dict[tuple[Any, ...], tokenizers.Tokenizer] = {}
         self.vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
         _check_ids(self.vocabulary, where)
         self.specials = tokenizer_files.special_tokens(self._settings, self.vocabulary) | self._template()
@@ -199,7 +199,8 @@ class Tokenizer:
         rows: list[Any] = [self._shortened(text, max_length) for text in texts]
         if pairs is not None:
             rows = list(zip(rows, (self._shortened(text, max_length) for text in pairs), strict=True))
-        return self._encode(self._limit(max_length), rows, words, pairs is not None, max_length, spans)
+        backend = self._limit(max_length, strategy="longest_first", direction=self._side)
+        return self._encode(backend, rows, words, pairs is not None, max_length, spans)
 
     def _shortened(self, text: str, limit: int) -> str:
         """The part of a long text from which its first `limit` tokens come, or its last ones where the other side is
@@ -235,8 +236,7 @@ class Tokenizer:
         stride: tokens of that text that neighbouring windows share; the first of two must leave room for more than that
         many. Raises UserError for texts the tokenizer breaks on.
         """
-        backend = tokenizer_native.build(self._files["tokenizer.json"], self.where)
-        backend.enable_truncation(max_length, stride=stride, strategy="only_second" if seconds else "only_first")
+        backend = self._limit(max_length, stride=stride, strategy="only_second" if seconds else "only_first")
         for start in range(0, len(firsts), AT_ONCE):
             part: list[Any] = list(firsts[start : start + AT_ONCE])
             if seconds is not None:
@@ -249,12 +249,14 @@ class Tokenizer:
         """Text of ids, without special tokens."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=True)
 
-    def _limit(self, max_length: int) -> tokenizers.Tokenizer:
-        if max_length not in self._limited:
+    def _limit(self, max_length: int, **how: Any) -> tokenizers.Tokenizer:
+        """One that truncates. It is kept: to build one takes longer than a model takes for a text."""
+        key = (max_length, *how.values())
+        if key not in self._limited:
             limited = tokenizer_native.build(self._files["tokenizer.json"], self.where)
-            limited.enable_truncation(max_length, strategy="longest_first", direction=self._side)
-            self._limited[max_length] = limited
-        return self._limited[max_length]
+            limited.enable_truncation(max_length, **how)
+            self._limited[key] = limited
+        return self._limited[key]
 
     def _encode(
         self,

@@ -26,8 +26,24 @@ _WORD = re.compile(rf"[{_CJK}]|[@#]?(?:(?![{_CJK}])\w)+(?:[-'’.&](?:(?![{_CJK}
 Place = tuple[int, int]
 
 
+class JoinedWords(str):
+    """The words of a list as a text, with spaces between them. places: of each word, none of which is cut again."""
+
+    places: list[Place]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> JoinedWords:
+        """Of words, in their order."""
+        text, places = join_with_places(words)
+        made = cls(text)
+        made.places = places
+        return made
+
+
 def locate_words(text: str) -> list[Place]:
     """The words of a text as characters from and up to: letters and digits, or single marks."""
+    if isinstance(text, JoinedWords):
+        return text.places
     return [match.span() for match in _WORD.finditer(text)]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import compress
+from compress.data.tables.table import format_count
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 from compress.fit.cost.serving import Serving
@@ -181,7 +182,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     lines.append(f"size {found['size_mb']:.2f} MB: {', '.join(found['deployed'])}")
     lines.append(
         f"latency {latency['ms']:.2f} ms ({_describe_latency(latency)}) for "
-        f"{_name_shape(latency)} in {found['runtime']}, {found['device']['threads']} threads"
+        f"{_name_shape(latency)} in {found['runtime']}, {format_count(int(found['device']['threads']), 'thread')}"
         + ("" if found["speedup"] is None else f"; {found['speedup']:.2f}x the speed of the float parent")
     )
     lines.append(f"{metric} {format_ends(found['quality'], 100)} on {found['rows']:,} rows of {found['dataset']}")

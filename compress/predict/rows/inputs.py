@@ -10,6 +10,7 @@ from typing import Any, Literal
 from compress.data.reading.columns import TEXT, TEXT_FLAGS
 from compress.data.reading.remote import Place
 from compress.data.task import Task
+from compress.data.text.words import JoinedWords
 from compress.errors import UserError, did_you_mean, suggest
 from compress.predict.service import roles_of
 from compress.storage.sent import find_name
@@ -55,7 +56,8 @@ class TextColumns:
     """Usual names of the columns of the first text, and of the second: none where rows have one text.
 
     needs_second: whether each row must have both.  named: whether the lines of any file are objects, since texts have
-    names of their own such as question and context, or the user named a column by this flag.
+    names of their own such as question and context, or the user named a column by this flag.  lists: whether a text may
+    be the list of its words.
     """
 
     first: Sequence[str]
@@ -63,6 +65,7 @@ class TextColumns:
     needs_second: bool = False
     named: bool = False
     flag: str | None = None
+    lists: bool = False
 
     @classmethod
     def of_task(cls, task: Task) -> TextColumns:
@@ -70,7 +73,10 @@ class TextColumns:
         first, second = roles_of(task)
         needs_second = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
         named = len([role for role in task.text_roles if role in task.usual]) == 2
-        return cls(first, second, needs_second, named)
+        lists = task.text_roles == ("words",)
+        if lists:
+            first = list(dict.fromkeys([*first, *task.usual["words"]]))
+        return cls(first, second, needs_second, named, lists=lists)
 
     def renamed(self, text: str | None, text_pair: str | None) -> TextColumns:
         """The same where the user named a column: lines of any file are objects then. Raises UserError for a second
@@ -91,7 +97,7 @@ class TextColumns:
 
     def build(self, row: Mapping[str, Any], where: str) -> PredictionInput:
         """The texts of a row; an `id` is kept. Raises UserError for a text that is missing, or is none."""
-        text = _find_text(row, self.first, TEXT_FLAGS[0], where, needed=True)
+        text = _find_text(row, self.first, TEXT_FLAGS[0], where, needed=True, lists=self.lists)
         assert text is not None
         pair = None
         if self.second:
@@ -116,25 +122,31 @@ def build_row(
         return BadRow(find_name(str(file)), unit, number, error)
 
 
-def _find_text(row: Mapping[str, Any], names: Sequence[str], flag: str, where: str, *, needed: bool) -> str | None:
-    """The text under the first of these names, in whatever case; None where it may be missing and is."""
+def _find_text(
+    row: Mapping[str, Any], names: Sequence[str], flag: str, where: str, *, needed: bool, lists: bool = False
+) -> str | None:
+    """The text under the first of these names, in whatever case; None where it may be missing and is. lists: whether it
+    may be a list of words."""
     key = _find_key(tuple(row), tuple(names))
     if key is None:
         if not needed:
             return None
         do = suggest(names[0], row) or f"name its column with {flag}; {did_you_mean(names[0], row)}"
         raise UserError(f"the row has no {names[0]}", where=where, do=do)
-    if not isinstance(row[key], str) or not row[key].strip():
+    text = row[key]
+    if lists and isinstance(text, list) and all(isinstance(word, str) for word in text):
+        text = JoinedWords.of(text)
+    if not isinstance(text, str) or not text.strip():
         raise UserError(f"the {names[0]} is empty or not text", where=where)
-    _require_whole(row[key], names[0], where)
-    return row[key]
+    _require_whole(text, names[0], where)
+    return text
 
 
 @functools.lru_cache(maxsize=64)
 def _find_key(columns: tuple[str, ...], names: tuple[str, ...]) -> str | None:
     """The column that has the first of these names, in whatever case if none has one. The rows of a file have the same
     columns, as a rule."""
-    folded = {column.lower(): column for column in columns}
+    folded = {column.strip().lower(): column for column in columns}
     return next((name for name in names if name in columns), next((folded[n] for n in names if n in folded), None))
 
 

@@ -55,7 +55,9 @@ class Stage:
 
     def plan(self) -> list[str]:
         s = self.spec
-        asked = [f"{name} {_said(getattr(s, name))}" for name in (*COUNTS, *WIDTHS, *BUDGETS) if getattr(s, name)]
+        asked = [] if s.ratio is None else [f"keep {1 - s.ratio:g} of heads and neurons"]
+        given = (name for name in (*COUNTS, *WIDTHS, *BUDGETS) if name != "ratio" and getattr(s, name))
+        asked += [f"{name} {_said(getattr(s, name))}" for name in given]
         how = "non-uniform over layers" if s.uneven else "uniform over layers"
         part = "" if s.schedule == 1 else f", {100 * s.schedule:.0f} % of the target"
         return [f"{', '.join(asked)}{part}; {how}, by {s.importance.kind} on {s.rows:,} training texts"]
