@@ -149,7 +149,7 @@ def _our_step(teacher: Any, student: Model) -> Step:
             terms = stage(rows.packed)
         loss = sum((term.weight * term.value for term in terms.values()), torch.zeros(()))
         loss.backward()
-        optimizer.step(loss.detach(), PLAN.learning_rate)
+        optimizer.step(loss.detach())
         return {name: term.value.item() for name, term in terms.items()}
 
     return step

@@ -214,7 +214,7 @@ def _step(stage: StageModule, parts: Any, optimizer: Optimizer, how: Any) -> Non
         loss = torch.stack([term.weight * term.value for term in terms.values()]).sum()
         loss.backward()
         total = total + loss.detach()
-    optimizer.step(total, PLAN.learning_rate)
+    optimizer.step(total)
 
 
 if __name__ == "__main__":

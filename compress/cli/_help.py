@@ -163,6 +163,9 @@ class Command(click.Command):
         return self._invoke(ctx)
 
     def _invoke(self, ctx: click.Context) -> Any:
+        copies = sys.modules.get("compress.data.reading.copies")  # not imported: this process has read no data
+        if copies is not None:
+            copies.ask_stores_again()
         result = super().invoke(ctx)
         finished = sys.modules.get("compress.tracking.finished")  # not imported: no run was made
         if finished is not None and finished.has_any():

@@ -10,7 +10,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "prune": ("prune-layers", "prune-width", "prune-vocab"),
     "eval": ("evaluate",),
     "test": ("evaluate",),
-    "convert": ("export",),
     "infer": ("predict",),
 }
 """Command of another tool → commands here."""

@@ -262,14 +262,18 @@ def _extra(extra: str, versions: Mapping[str, str | None]) -> Finding:
     return Finding(f"extra {extra}", ", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
-def _by_extra(required: list[str]) -> dict[str, list[str]]:
-    """Requirement lines → names by extra ("" = core); an extra that includes another one of ours is not repeated."""
+def _by_extra(required: list[str], platform: Mapping[str, str] | None = None) -> dict[str, list[str]]:
+    """Requirement lines → names by extra ("" = core), of those that are meant for this platform; an extra that includes
+    another one of ours is not repeated. platform: values of environment markers in place of this machine's."""
+    from packaging.requirements import Requirement
+
     groups: dict[str, list[str]] = {}
     for line in required:
-        name = re.match(r"[A-Za-z0-9._-]+", line)
-        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", line)
-        if name and name[0] != DISTRIBUTION:
-            groups.setdefault(extra[1] if extra else "", []).append(name[0])
+        found = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", line)
+        needed, extra = Requirement(line), found[1] if found else ""
+        is_for_us = needed.marker is None or needed.marker.evaluate({**(platform or {}), "extra": extra})
+        if is_for_us and needed.name != DISTRIBUTION:
+            groups.setdefault(extra, []).append(needed.name)
     return groups
 
 

@@ -123,6 +123,10 @@ def main(args: list[str] | None = None) -> int:
         from compress.storage.signals import watch
 
         watch()
+    from compress.training.restarts import fails_again
+
+    if fails_again():
+        return ExitCode.INPUT
     state = State()
     announcer = Announcer(_announce)
     try:
@@ -163,7 +167,10 @@ def _run(args: list[str], state: State) -> Any:
 
 def _leave(error: BaseException, state: State) -> int:
     """Tell the error in one line; returns the exit code."""
-    if isinstance(error, SystemExit):
+    from compress.training.restarts import record_end
+
+    if isinstance(error, SystemExit):  # of a process whose error another one told
+        record_end(error.code)
         raise error
     if isinstance(error, BrokenPipeError):
         # Whoever read our output has seen enough (`| head`); nothing more can be said to them.
@@ -179,6 +186,7 @@ def _leave(error: BaseException, state: State) -> int:
     line, code = _told(error, state)
     if (names := sys.modules.get("compress.tracking.names")) is not None:  # else no address was read: an import is slow
         line = names.redact(line)
+    record_end(code, line)
     if not ranks().leads and code != ExitCode.BUG:  # the first process says the same
         return code
     with contextlib.suppress(OSError, ValueError):

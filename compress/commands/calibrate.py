@@ -35,10 +35,14 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     """Write `options.output`: the model with the temperature that makes its probabilities fit one split.
 
     Told with the calibration error on the test rows before and after; no answer changes. Raises UserError for kinds of
-    task whose answers have no such probabilities, for too few rows, when there is no output or it exists already, and
-    (refused) where no temperature improves the probabilities of rows that it was not fitted on: nothing is written.
+    task whose answers have no such probabilities, for too few rows, when there is no output, when it or its plot exists
+    already, and (refused) where no temperature improves the probabilities of rows that it was not fitted on: nothing is
+    written.
     """
     output = new_output(options)
+    plot = output.with_name(f"{output.name}-{FILE}")
+    if plot.exists():  # of a run whose folder is gone
+        raise UserError("exists already", where=str(plot), do="name another --output", code=ExitCode.REFUSED)
     console = Console(quiet=options.quiet, json=options.json)
     repository = HubRepository.requested(options)
     folder = resolve(model)
@@ -89,7 +93,6 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     shown = [[f"{row[key]:.4f}" for row in told.values()] for key in next(iter(told.values()))]
     names = ("temperature", "calibration error", "negative log-likelihood")
     console.table("", columns, [(name, *cells) for name, cells in zip(names, shown, strict=True)])
-    plot = output.with_name(f"{output.name}-{FILE}")
     found = calibration(logits[1], gold[1], current, (logits[0], gold[0]), bootstrap=BOOTSTRAP)
     title = f"reliability diagram, {table.display_name}/test"
     atomic.write_text(plot, chart(title, {folder.name: found}, scaled=folder.name))

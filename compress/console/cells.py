@@ -12,7 +12,7 @@ def format_cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+        return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:,.0f}"
     if isinstance(value, int):
         return f"{value:,}"
     return printable(str(value))

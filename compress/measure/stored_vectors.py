@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from compress.data.tables.table import Rows, spread_places
 from compress.data.task import ScoredAnswers
 from compress.data.tasks.embedding import ASKED, COMPARED, OVERLAP, SPEARMAN, form_of, relevant_of
+from compress.errors import UserError
 from evaluation.quality.compact_vectors import Kind, StoredVectors, cut
-from evaluation.quality.correlation import spearman_of_draws
+from evaluation.quality.correlation import UndefinedCorrelationError, spearman_of_draws
 from evaluation.quality.draws import of_mean
 from evaluation.quality.intervals import Interval
 from evaluation.quality.retrieval import TOP, cosines, rank_metrics
@@ -68,17 +69,24 @@ def measure_stored_vectors(
 
     vectors: (N, D) of the examples of `rows`, as the embedding task encodes them.  metric: the main one of such rows;
     on texts alone the overlap of neighbours.  parent: (N, E) of another model, whose neighbours texts are compared
-    with; None: those of `vectors` themselves.
+    with; None: those of `vectors` themselves. Raises UserError for rows on which the metric is undefined.
     """
+    if form_of(rows) == "texts" and len(vectors) <= NEIGHBOURS:
+        why = f"they have {len(vectors)} texts, and {metric} needs more than {NEIGHBOURS}"
+        raise UserError("the rows are too few", where="--vectors", why=why, do="give more rows")
     width = vectors.shape[1]
     first: ScoredAnswers | None = None
     asked = [("float32", width), *((kind, size) for size in dimensions for kind in kinds)]
     for kind, size in dict.fromkeys(asked):
         queries, documents = _sides(cut(vectors, size), rows)
         stored = StoredVectors(documents, kind)  # pyright: ignore[reportArgumentType]
-        scored = _score(queries, stored, rows, metric, vectors if parent is None else parent)
-        found = scored.interval(metric, resamples=resamples)
-        change = None if first is None else scored.difference(first, metric, resamples=resamples)
+        try:
+            scored = _score(queries, stored, rows, metric, vectors if parent is None else parent)
+            found = scored.interval(metric, resamples=resamples)
+            change = None if first is None else scored.difference(first, metric, resamples=resamples)
+        except UndefinedCorrelationError as error:
+            what = f"{metric} is undefined on these rows"
+            raise UserError(what, where="--vectors", why=str(error), do="give rows with different scores") from None
         first = first or scored
         milliseconds = _time_search(queries, stored, clock)
         yield StoredFigures(

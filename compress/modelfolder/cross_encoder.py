@@ -99,7 +99,7 @@ def _read_activation(values: Mapping[str, Any], folder: Path) -> str:
     if said is None:
         return "sigmoid"
     names = {name: kind for kind, whole in _CLASSES.items() for name in (whole, f"torch.nn.{whole.rpartition('.')[2]}")}
-    if said not in names:
+    if not isinstance(said, str) or said not in names:
         raise UserError(
             f"activation_fn {printable(repr(said), 80)} is not supported", where=str(where),
             do="use " + " or ".join(_CLASSES.values()),

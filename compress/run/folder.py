@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from compress.contracts import RunOptions
-from compress.errors import ExitCode, Stopped, UserError
+from compress.errors import ExitCode, Stopped, UserError, list_some
 from compress.recipe import Recipe
+from compress.run.changes import list_changes
 from compress.storage import atomic, lock, safe, temporary
 from compress.storage.signals import continued_by
 from compress.tracking import resolve_store
@@ -210,10 +211,12 @@ def _claim_named(path: Path, request: Request, resume: bool) -> RunFolder:
             code=ExitCode.REFUSED,
         )
     if record.get("request_sha256") != request.digest():
+        changes = list_changes(path, request.recipe)
+        changed = f"; changed: {list_some(changes, 3)}" if changes else ""
         raise UserError(
             "the run in this folder was started with another recipe or other options",
             where=where,
-            why=f"its command was: {record.get('command')}",
+            why=f"its command was: {record.get('command')}{changed}",
             do="use that command with --resume, or name a new folder",
             code=ExitCode.REFUSED,
         )

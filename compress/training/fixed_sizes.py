@@ -61,7 +61,7 @@ def find_padding_obstacle(module: StageModule, rows: int, longest: int | None) -
         return "teacher and student have different tokenizers"
     if longest is None:
         return "the texts change from epoch to epoch"
-    if (rows + 1) * longest**2 > MOST_PAIRS:
+    if not _can_attend(choose_size(rows, rows, longest)[1], longest):  # not even rows of one token
         return f"{rows:,} rows of up to {longest:,} tokens take too much memory when padded"
     for name, objective in module.objectives.items():
         if not getattr(objective, "ignores_padding", False):
@@ -112,9 +112,14 @@ def _count_padding_rows(size: int, rows: int, longest: int) -> int:
 def pad_rows(batch: Batch, longest: int) -> Batch:
     """The batch with rows of padding; itself where that would be too much."""
     size, rows = choose_size(batch.tokens, batch.rows, longest)
-    if rows * longest**2 > MOST_PAIRS or size - batch.tokens > (rows - batch.rows) * longest:
+    if not _can_attend(rows, longest) or size - batch.tokens > (rows - batch.rows) * longest:
         return batch
     return pad_batch(batch, size, rows, longest)
+
+
+def _can_attend(rows: int, longest: int) -> bool:
+    """Whether attention over so many rows, each as long as the longest, fits into memory."""
+    return rows * longest**2 <= MOST_PAIRS
 
 
 def _pad_masked(padded: Batch, batch: Batch) -> Batch:

@@ -98,6 +98,7 @@ def _explained(
             do = f"use a maximum length of {fits} tokens or less, or precision bf16"
     if kept is not None:
         why += f"; {kept} is kept"
+        do += "; of these, --resume accepts only --precision bf16"
     where = "GPU" if device.type == "cuda" else "this machine"
     return UserError(f"{where} ran out of memory in a micro-batch", why=why, do=do, code=ExitCode.RESOURCES)
 

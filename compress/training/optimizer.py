@@ -62,10 +62,9 @@ class Optimizer:
         for group in self.rule.param_groups:
             group["lr"] = learning_rate
 
-    def step(self, loss: Tensor, learning_rate: float | None = None) -> Tensor:
-        """Clip and step, unless `loss` or the gradient norm is not finite; returns the norm before clipping, a scalar.
-
-        learning_rate: None: the one that was set.
+    def step(self, loss: Tensor) -> Tensor:
+        """Clip and step at the rate that was set, unless `loss` or the gradient norm is not finite; returns the norm
+        before clipping, a scalar.
 
         The decision is made where the tensors are: the fused kernel leaves weights, moments and step counts alone
         when it is told that an infinity was found. So an accelerator is not waited for.
@@ -77,8 +76,6 @@ class Optimizer:
             if parameter.grad is not None:
                 parameter.grad.mul_(mask)
         norm = get_total_norm(gradients)
-        if learning_rate is not None:
-            self.set_rate(learning_rate)
         if self._rate is not None:  # torch warns of this flag in steps that are not captured
             for group in self.rule.param_groups:
                 group["capturable"] = torch.cuda.is_current_stream_capturing()

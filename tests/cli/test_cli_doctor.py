@@ -112,6 +112,13 @@ def test_what_is_missing_for_which_extra(
     assert rows["torch"]["state"] == "ok"
 
 
+def test_packages_that_are_not_built_for_a_platform_are_not_missed_on_it() -> None:
+    lines = [*REQUIRES, "triton>=3.6; (sys_platform == 'linux' and platform_machine == 'x86_64') and extra == 'dev'"]
+    linux, mac = ({"sys_platform": name, "platform_machine": "x86_64"} for name in ("linux", "darwin"))
+    assert doctor._by_extra(lines, linux)["dev"] == ["no-such-tool", "pytest", "triton"]
+    assert doctor._by_extra(lines, mac) == {**doctor._by_extra(lines, linux), "dev": ["no-such-tool", "pytest"]}
+
+
 def test_from_a_bare_checkout(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,3 +81,6 @@ def test_what_cannot_be_calibrated(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     with pytest.raises(UserError, match="exists already"):
         calibrate(monkeypatch, tmp_path, "classification", few)
     assert not list(tmp_path.iterdir()), "nothing is written"
+    (tmp_path / "out-reliability.svg").write_text("of an earlier run", encoding="utf-8")
+    with pytest.raises(UserError, match=r"out-reliability\.svg: exists already; name another --output"):
+        calibrate(monkeypatch, output, "classification", few)

@@ -8,9 +8,11 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from pyarrow import fs
 
+from compress.cli._help import Command
 from compress.console import Console
 from compress.data.reading import copies, file_corpus, remote
 from compress.data.reading.copies import local_name, select_files, show_address
@@ -40,6 +42,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     system = fs.SubTreeFileSystem(str(tmp_path / "store"), fs.LocalFileSystem())
     monkeypatch.setattr(remote, "connect", lambda bucket, query: system)
     monkeypatch.setattr(copies, "_addresses", {})
+    monkeypatch.setattr(copies, "_copies", {})
     monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
     return folder
 
@@ -61,6 +64,7 @@ def downloads(store: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As another process, which has read nothing yet."""
     monkeypatch.setattr(copies, "_addresses", {})
+    copies.ask_stores_again()
 
 
 def line(call: Callable[[], object]) -> str:
@@ -86,10 +90,30 @@ def test_a_content_is_downloaded_once(
     assert sorted(downloads) == ["bucket/rows/test.jsonl", "bucket/rows/train.jsonl"]
     assert Path(first).is_relative_to(tmp_path / "cache/s3")
     (store / "train.jsonl").write_text(make_lines(50))
+    assert local_name(ADDRESS) == first, "a command reads one content from its beginning to its end"
+    copies.ask_stores_again()
     changed = local_name(ADDRESS)
     assert changed != first
     assert len(Path(changed, "train.jsonl").read_text().splitlines()) == 50
     assert show_address(f"{changed}/train.jsonl:3") == f"{ADDRESS}/train.jsonl:3"
+
+
+def test_a_command_asks_the_store_once_for_an_address(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    identify = RemotePath.identify
+    monkeypatch.setattr(RemotePath, "identify", lambda self: asked.append(self.name) or identify(self))
+    local_name(ADDRESS)
+    asked.clear()
+    local_name(ADDRESS)
+    assert not asked
+
+    @click.command(cls=Command)
+    def read() -> None:
+        local_name(ADDRESS)
+
+    for _ in range(2):
+        read.main([], standalone_mode=False)
+    assert sorted(asked) == ["test.jsonl", "test.jsonl", "train.jsonl", "train.jsonl"]
 
 
 def test_a_download_shows_its_progress(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

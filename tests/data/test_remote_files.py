@@ -61,6 +61,10 @@ def test_an_address_with_keys_is_rejected() -> None:
     with pytest.raises(UserError, match="s3://bucket/x: the address contains keys; set AWS_ACCESS_KEY_ID") as found:
         parse_place("s3://key:secret@bucket/x")
     assert "secret" not in found.value.line()
+    for sign in ("@", "%40"):
+        with pytest.raises(UserError, match="s3://bucket/x: the address contains keys") as found:
+            parse_place(f"s3://bucket/x?endpoint_override=key:secret{sign}host:9000")
+        assert "secret" not in found.value.line()
     assert parse_place("a/b") == Path("a/b")
 
 

@@ -57,12 +57,12 @@ class Labelled:
 
 def choose(
     monkeypatch: pytest.MonkeyPatch, lost: dict[tuple[int, ...], int], *, drop: float = 1.0, confidence: float = 90.0,
-    ours: float = 1.0, chunks: int = 1,
+    ours: float = 1.0, chunks: int = 1, quantization: object = None,
 ) -> tuple[Any, Context]:  # fmt: skip
     """lost: by each plan, of the rows that test, all of which the whole model answers right.  ours: milliseconds of the
     plan that is taken, 2 of the whole model.  chunks: of each row, of which the last alone is answered right or wrong.
     """
-    context, model = Context(), SimpleNamespace(config=SimpleNamespace(depth=3))
+    context, model = Context(), SimpleNamespace(config=SimpleNamespace(depth=3, quantization=quantization))
     context.table().settings = {"long_text": "chunk"} if chunks > 1 else {}
     examples, read = Labelled(np.repeat(np.arange(ROWS), chunks)), []
     held_out = SimpleNamespace(labels=np.zeros(ROWS, dtype=np.int64))
@@ -103,6 +103,14 @@ def test_the_boldest_plan_that_is_proven(monkeypatch: pytest.MonkeyPatch) -> Non
         f"{found.tested[1].p_value:.3f}"
     )
     assert context.shown[0][0] == "plans, on the 700 validation rows that test"
+
+
+def test_times_name_their_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, context = choose(monkeypatch, {MILD: 0})
+    assert context.shown[0][1][1] == "expected ms in torch"
+    assert choosing.SERVED not in context.said
+    _, context = choose(monkeypatch, {MILD: 0}, quantization="int8")
+    assert choosing.SERVED in context.said
 
 
 def test_texts_in_chunks_are_drawn_and_answered_as_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -441,7 +441,7 @@ def test_resuming_another_request_is_refused(here: Path, compress: Cli) -> None:
                  "--output", "runs/teacher", "--resume"),
         "--output runs/teacher: the run in this folder was started with another recipe or other options: "
         "its command was: compress run smoke-teacher --data data --corpus corpus.txt --output runs/teacher; "
-        "use that command with --resume, or name a new folder",
+        "changed: seed 0 → 1; use that command with --resume, or name a new folder",
         ExitCode.REFUSED,
     )  # fmt: skip
 

@@ -136,7 +136,7 @@ def test_ray_makes_the_same_models(taught: Path, compress: Cli, monkeypatch: pyt
     done = subprocess.run([sys.executable, "-m", "compress", *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert weights(taught / "runs/ray") == weights(taught / "runs/alone")
-    assert "Ray: 1 node, 1 CPUs for each run" in done.stderr
+    assert "Ray: 1 node, 1 CPU for each run" in done.stderr
 
 
 @pytest.mark.slow

@@ -97,6 +97,19 @@ def test_a_named_folder(request_: Request, tmp_path: Path) -> None:
     assert "the output is a file" in refused(request_, RunOptions(output=Path("out/photo.jpg")))
 
 
+def test_what_changed_since_the_run_began_is_named(request_: Request) -> None:
+    path = begun(request_, "x", "stopped")
+    options = RunOptions(output=path, resume=True)
+    plan = {**FINETUNE, "training": {"steps": 2, "max_tokens": 2048}}
+    other = Request(recipe(stages=[plan], seed=1))
+    assert "; changed: " not in refused(other, options), "the run ended before it wrote its recipe"
+    (path / "recipe.yaml").write_text(request_.recipe.dump_yaml(), encoding="utf-8")
+    assert "; changed: seed 0 → 1, stages.0.training.max_tokens 8192 → 2048; use that command" in refused(
+        other, options
+    )
+    assert "; changed: " not in refused(Request(recipe(), "finetune"), options)
+
+
 def test_a_run_is_continued_only_on_request(request_: Request) -> None:
     path = begun(request_, "x", "stopped")
     assert "already contains a run: recipe x, stopped; use --resume" in refused(request_, RunOptions(output=path))

@@ -21,7 +21,9 @@ HERE: dict[str, str | None] = {"Python": "3.11", "compress-bert": "0.1.0", "torc
 
 def test_cpus_of_a_cluster() -> None:
     assert share_cluster([8, 8], 2) == 8
-    assert share_cluster([8, 8], 3) == 5
+    assert share_cluster([8, 8], 3) == 4, "with 5, the third would wait"
+    assert share_cluster([4, 16], 3) == 5, "the small machine is left out"
+    assert share_cluster([4, 16], 5) == 4
     assert share_cluster([4, 16], 1) == 16, "a run does not span two machines"
     assert share_cluster([2], 9) == 1
     assert share_cluster([], 3) == 1

@@ -73,3 +73,8 @@ def test_folders_of_this_machine_are_left_out() -> None:
     assert "me" not in str(found).replace("name", "")
     assert found["data"]["rows"] == 3
     assert found["data"]["source"].endswith("x.csv")
+
+
+def test_the_server_of_an_object_store_is_left_out() -> None:
+    found = _for_others({"source": "s3://bucket/rows?endpoint_override=10.0.0.7:9000&scheme=http"})
+    assert found == {"source": "s3://bucket/rows"}

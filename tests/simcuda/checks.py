@@ -257,7 +257,7 @@ def _write_while_training(folder: Path, record: device.Record, *, held_back: boo
         module.weight.grad = torch.ones_like(module.weight)
         if held_back:
             keeper.await_copy()
-        state.optimizer.step(torch.zeros((), device="cuda"), 0.1)
+        state.optimizer.step(torch.zeros((), device="cuda"))
 
     keeper = Keeper(folder, 2, state, {}, {})
     keeper.start(resume=False)

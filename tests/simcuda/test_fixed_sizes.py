@@ -83,6 +83,15 @@ def test_objectives_that_compare_rows_with_each_other_are_named() -> None:
     assert find_obstacle(module, 32, 512) == "32 rows of up to 512 tokens take too much memory when padded"
 
 
+def test_an_obstacle_is_named_exactly_where_no_step_of_so_many_rows_is_padded() -> None:
+    module, longest = build(CASES["task"]), 64
+    limit = MOST_PAIRS // longest**2
+    for rows in (limit - limit // 7, limit - 1, limit):
+        shortest = build_batch([1] * rows, SMALL["vocabulary"])
+        is_padded = pad_rows(shortest, longest) is not shortest
+        assert (find_obstacle(module, rows, longest) is None) == is_padded
+
+
 def test_what_cannot_be_padded_stays_as_it_is() -> None:
     batch, counts = build_batch(LENGTHS, SMALL["vocabulary"]), {"loss": 1}
     sizes = FixedSizes(lambda batch: counts, LONGEST)

@@ -231,7 +231,7 @@ def test_zeros_stay_zeros_in_training_and_the_rest_is_trained_as_ever(optimizer:
         loss = made(build_fixed_batch(CONFIG, 4, 7 + step)).last_hidden.square().sum(-1).sqrt().mean()
         loss = loss + sum(p.sum() for p in made.encoder.layers.parameters())
         loss.backward()
-        rule.step(loss.detach(), 1e-2)
+        rule.step(loss.detach())
         for name, part in sparse_parts(made).items():
             assert (part.weight[~masks[name]] == 0).all()
     for name, part in sparse_parts(made).items():

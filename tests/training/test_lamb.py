@@ -46,7 +46,7 @@ def test_three_steps_are_those_of_the_paper() -> None:
                 r = r + 0.1 * own[name]
                 ratio = float(own[name].norm() / r.norm())
             own[name] = own[name] - 0.01 * ratio * r
-        optimizer.step(torch.tensor(1.0), 0.01)
+        optimizer.step(torch.tensor(1.0))
     for name, parameter in made.named_parameters():
         torch.testing.assert_close(parameter.detach().double(), own[name], rtol=1e-5, atol=1e-6)
 
@@ -56,14 +56,14 @@ def test_what_is_not_finite_changes_nothing(bad: str) -> None:
     made = module()
     optimizer = Optimizer(made, PLAN)
     gradients(made, 1)
-    optimizer.step(torch.tensor(1.0), 0.01)
+    optimizer.step(torch.tensor(1.0))
     before = {**made.state_dict(), **optimizer.state()}
     before = {name: tensor.clone() for name, tensor in before.items()}
     gradients(made, 2)
     if bad == "gradient":
         assert made.weight.grad is not None
         made.weight.grad[0, 0] = float("nan")
-    optimizer.step(torch.tensor(float("inf") if bad == "loss" else 1.0), 0.01)
+    optimizer.step(torch.tensor(float("inf") if bad == "loss" else 1.0))
     after = {**made.state_dict(), **optimizer.state()}
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
@@ -72,13 +72,13 @@ def test_its_state_goes_on() -> None:
     one, two = module(), module()
     first = Optimizer(one, PLAN)
     gradients(one, 1)
-    first.step(torch.tensor(1.0), 0.01)
+    first.step(torch.tensor(1.0))
     two.load_state_dict(one.state_dict())
     second = Optimizer(two, PLAN)
     second.load({name: tensor.clone() for name, tensor in first.state().items()})
     for made, optimizer in ((one, first), (two, second)):
         gradients(made, 2)
-        optimizer.step(torch.tensor(1.0), 0.01)
+        optimizer.step(torch.tensor(1.0))
     assert torch.equal(one.weight, two.weight)
 
 
@@ -87,7 +87,7 @@ def test_clipping_divides_the_gradients() -> None:
     made = module()
     gradients(made, 1)
     optimizer = Optimizer(made, clipped)
-    norm = optimizer.step(torch.tensor(1.0), 0.01)
+    norm = optimizer.step(torch.tensor(1.0))
     state = optimizer.state()
     assert float(norm) > 1
     assert float(state["weight.exp_avg"].norm()) < 0.1 * 1e-3

@@ -12,7 +12,7 @@ from training_toy import Flag, Log, Source, prints, run, weights_print
 
 from compress.contracts import TrainingPlan
 from compress.errors import UserError
-from compress.training import loop
+from compress.training import rehearsal
 from compress.training.length import Length
 from compress.training.time_limit import (
     MAX_ROUNDS,
@@ -94,7 +94,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             make_step(number)
         return StepTimes(1.0, 0.0, limit - 8)
 
-    monkeypatch.setattr(loop, "time_steps", measure)
+    monkeypatch.setattr(rehearsal, "time_steps", measure)
     return found
 
 

@@ -531,6 +531,7 @@ def test_a_gpu_without_memory_reports_the_budget_and_the_checkpoint(monkeypatch:
     assert caught.value.code == ExitCode.RESOURCES
     fits = memory.estimate_budget(batch.tokens, 70 * GIB, 20 * GIB, 10 * GIB, 8 * GIB)
     assert f"; step-0000006 is kept; use --set stages.*.training.max_tokens={fits}, " in caught.value.line()
+    assert caught.value.line().endswith("; of these, --resume accepts only --precision bf16")
 
 
 @pytest.mark.thorough

@@ -37,6 +37,8 @@ _SAVED = "dataset_dict.json"
 
 _addresses: dict[Path, str] = {}
 """Entry of the cache → the address that its files are below, without the query; of all that this process uses."""
+_copies: dict[str, Path] = {}
+"""Address → its copy, of all that this command has asked for."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,10 @@ def local_name(name: str) -> str:
 
 
 def copy_here(place: RemotePath) -> Path:
-    """The copy of a file or folder. Raises as `local_name`."""
+    """The copy of a file or folder; the store is asked for it once in a command. Raises as `local_name`."""
+    known = _copies.get(str(place))
+    if known is not None and known.exists():
+        return known
     files = _find_files(place)
     content = json.dumps([str(place), [[one.name, one.size, one.mark] for one in files]])
     parent = private_folder(f"s3/{hashlib.sha256(str(place).encode()).hexdigest()[:32]}")
@@ -67,7 +72,13 @@ def copy_here(place: RemotePath) -> Path:
     if entry not in _addresses or not entry.is_dir():  # this process holds an entry that it has checked
         keep_folder(parent, entry.name, lambda temp: _download(place, files, temp), KEPT)
         _addresses[entry] = place.shown.removesuffix(f"/{place.name}")
-    return entry / place.name
+    _copies[str(place)] = entry / place.name
+    return _copies[str(place)]
+
+
+def ask_stores_again() -> None:
+    """The next command reads what the stores hold then."""
+    _copies.clear()
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Files of an object store, read through pyarrow as if they were here: `s3://bucket/key` in place of a path.
 
 Keys and region come from the environment and the files of AWS's own tools. Another store is named by the query:
-`s3://bucket/key?endpoint_override=HOST:PORT&scheme=http`.
+`s3://bucket/key?endpoint_override=HOST:PORT&scheme=http`, or by AWS_ENDPOINT_URL, which no record of a run keeps.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 from compress.errors import UserError, nearest, printable
 from compress.storage.sent import find_copy
@@ -56,9 +57,11 @@ class RemotePath:
         without a bucket."""
         key, _, query = address.removeprefix(SCHEME).partition("?")
         bucket = key.partition("/")[0]
-        if "@" in bucket or ":" in bucket:  # a secret key may contain a slash
+        in_bucket = "@" in bucket or ":" in bucket  # a secret key may contain a slash
+        if in_bucket or "@" in unquote(query):
+            shown = key.partition("@")[2] if in_bucket else key
             do = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead"
-            raise UserError("the address contains keys", where=SCHEME + key.partition("@")[2], do=do)
+            raise UserError("the address contains keys", where=SCHEME + shown, do=do)
         if not bucket:
             raise UserError("the address names no bucket", where=printable(address, 80), do="write s3://BUCKET/KEY")
         return cls(key.strip("/"), query)

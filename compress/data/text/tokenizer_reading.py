@@ -94,6 +94,17 @@ def _plain(value: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
+def _read_merges(merges: Any, where: str) -> list[tuple[str, str]]:
+    """The merges of a tokenizer.json, each a text of two tokens or a list of them. Raises UserError for others."""
+    found: list[tuple[str, str]] = []
+    for row in merges if isinstance(merges, list) else [merges]:
+        pair = row.split(" ") if isinstance(row, str) else row
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(token, str) for token in pair):
+            raise UserError("the merges are not a list of pairs", where=where, why=printable(repr(row), 60))
+        found.append((pair[0], pair[1]))
+    return found
+
+
 def _vocabulary(
     files: Mapping[str, bytes], stored: Mapping[str, Any] | None, builder: Builder, where: str
 ) -> tuple[Any, list[tuple[str, str]]]:
@@ -112,8 +123,7 @@ def _vocabulary(
                 why=f"it has no vocabulary of {builder.model}",
                 do=f'correct "{CLASS}" in {CONFIG}: PreTrainedTokenizerFast is any {PIPELINE}',
             )  # fmt: skip
-        pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in merges)
-        return vocabulary, [(str(first), str(second)) for first, second in pairs]
+        return vocabulary, _read_merges(merges, f"{where}: {PIPELINE}")
     if missing := [name for name in builder.files if name not in files]:
         raise UserError(
             f"{builder.name} needs {' and '.join(builder.files or (PIPELINE,))}", where=where,

@@ -114,7 +114,7 @@ class RayCluster:
                 missing = check_nodes(self.ray, nodes, shared.base, written, read)
                 sent = send(self.ray, missing, console)
             count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
-            console.note(f"Ray: {count}, {self.threads} CPUs for each {shared.noun}")
+            console.note(f"Ray: {count}, {self.threads} CPU{'' if self.threads == 1 else 's'} for each {shared.noun}")
             yield from self._run(todo, shared, sent, console, stop)
         finally:
             self.leave()
@@ -228,8 +228,14 @@ def import_ray(address: str) -> Any:
 
 
 def share_cluster(cpus: Sequence[int], runs: int) -> int:
-    """CPUs of each of so many runs at once. cpus: of each machine; a run does not span two."""
-    return max(1, min(max(cpus, default=1), sum(cpus) // max(1, runs)))
+    """CPUs of each of so many runs: the most with which all run at once, 1 where not even that is enough.
+
+    cpus: of each machine; a run does not span two.
+    """
+    for threads in range(max(cpus, default=1), 1, -1):
+        if sum(there // threads for there in cpus) >= runs:
+            return threads
+    return 1
 
 
 def choose_bytes(shared: Work, job: AnyJob, nodes: Sequence[int]) -> int | None:

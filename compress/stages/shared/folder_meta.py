@@ -8,6 +8,7 @@ from typing import Any
 
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.places import is_generated
+from compress.data.reading.remote import SCHEME, RemotePath
 from compress.data.tables.table import Table
 from compress.errors import without_folders
 from compress.modelfolder import folder as modelfolder
@@ -66,9 +67,10 @@ def data_note(table: Table) -> DataNote:
 
 
 def _for_others(value: Any) -> Any:
-    """A recipe's values without the folders of this machine; the run's own recipe.yaml keeps them."""
+    """A recipe's values without the folders of this machine and the servers of object stores; the run's own recipe.yaml
+    keeps them."""
     if isinstance(value, str):
-        return without_folders(value, parts=2)
+        return RemotePath.parse(value).shown if value.startswith(SCHEME) else without_folders(value, parts=2)
     if isinstance(value, dict):
         return {key: _for_others(one) for key, one in value.items()}
     return [_for_others(one) for one in value] if isinstance(value, list) else value

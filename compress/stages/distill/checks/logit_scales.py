@@ -51,7 +51,7 @@ class Check(_check.Check):
         if start.theirs is None or not start.answers or not course.settled:
             return None
         ours, theirs = start.probe.scale(course.ours), start.probe.scale(start.theirs)
-        if theirs == 0 or 1 / APART < ours / theirs < APART:
+        if theirs == 0 or not np.isfinite(ours / theirs) or 1 / APART < ours / theirs < APART:
             return None
         word = "larger" if ours > theirs else "smaller"
         times = ours / theirs if ours > theirs else theirs / max(ours, 1e-12)

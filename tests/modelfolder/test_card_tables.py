@@ -1,0 +1,81 @@
+"""Figures of a model card, and the head that model hubs read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import yaml
+
+from compress.contracts import FAKE
+from compress.modelfolder.card.figures import format_measured, format_slices
+from compress.modelfolder.card.front import format_front
+from compress.modelfolder.meta import DataNote, FolderMeta, MeasurementNote, Parent
+
+
+def note(context: dict[str, str] | None = None, **values: float) -> MeasurementNote:
+    return MeasurementNote(
+        values={name.replace("__", "/"): value for name, value in values.items()}, context=context or {}
+    )
+
+
+def front(meta: FolderMeta, **facts: Any) -> dict[str, Any]:
+    usual: dict[str, Any] = {
+        "name": "x", "onnx": False, "quantized": False, "is_static": False, "is_stock": True, "heads": ("task",),
+    }  # fmt: skip
+    text = format_front(meta, SimpleNamespace(**{**usual, **facts}))  # type: ignore[arg-type]
+    assert text.startswith("---\n")
+    assert text.endswith("\n---")
+    return yaml.safe_load(text.removesuffix("---"))
+
+
+def test_a_row_of_each_figure_with_the_teachers_beside_it() -> None:
+    ours = note({"dataset": "/home/me/sets/reviews/test"}, quality__accuracy=0.9, quality__accuracy_low=0.85,
+                quality__accuracy_high=0.94, size__disk_mb=10.0, vs_teacher__p_value=0.0123)  # fmt: skip
+    ours.values[FAKE + "accuracy"] = 0.8
+    teacher = note(quality__accuracy=0.0, size__disk_mb=40.0)
+    text = format_measured(ours, teacher)
+    assert "| accuracy | 0.9000 (0.8500 to 0.9400) | 0.0000 |  |" in text, "no ratio to a teacher of 0"
+    assert "| accuracy (simulated) | 0.8000 |  |  |" in text
+    assert "| on disk, MB | 10.00 | 40.00 | 0.250 |" in text
+    assert "0.012 | | |" in text
+    assert "/home" not in text
+    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {5}
+    assert {line.count("|") for line in format_measured(ours, None).splitlines() if line.startswith("|")} == {3}
+    assert (format_measured(None, teacher), format_slices(None), format_slices(ours)) == ("", "", "")
+
+
+def test_the_head_names_what_hubs_know() -> None:
+    parents = tuple(
+        Parent(role="base", name=name, fingerprint="0") for name in ("org/base", "model", "/home/me/x", "org/base")
+    )
+    meta = FolderMeta(
+        method="prune_layers", task="classification", lineage=parents, language=("no", "de"), license="apache-2.0",
+        data=DataNote(name="hf:org/reviews", fingerprint="0", rows={}),
+        measurement=note(
+            {"dataset": "hf:org/reviews/test", "metric": "matthews"}, quality__accuracy=0.9, quality__matthews=0.8
+        ),
+    )  # fmt: skip
+    found = front(meta, quantized=True, onnx=True, is_stock=False)
+    assert (found["library_name"], found["pipeline_tag"]) == ("onnx", "text-classification")
+    assert found["language"] == ["no", "de"]
+    assert (found["base_model"], found["base_model_relation"]) == (["org/base"], "quantized")
+    assert found["tags"] == ["compress", "prune-layers", "onnx", "quantized"]
+    assert (found["datasets"], found["metrics"]) == (["org/reviews"], ["matthews_correlation", "accuracy"])
+    (result,) = found["model-index"][0]["results"]
+    assert result["dataset"]["split"] == "test"
+    assert [row["name"] for row in result["metrics"]] == ["matthews", "accuracy"]
+
+
+def test_foreign_text_cannot_leave_its_place_in_the_head() -> None:
+    meta = FolderMeta(
+        method='a"\nb', license="MIT\nx: 1", measurement=note({"dataset": 'x"\ny: [/te st'}, quality__accuracy=0.5)
+    )
+    found = front(meta, name='evil"\n---')
+    assert found["tags"] == ["compress", "a--b"]
+    assert "license" not in found
+    assert set(found) == {"library_name", "pipeline_tag", "metrics", "tags", "model-index"}
+
+
+def test_a_model_of_nothing_known() -> None:
+    assert front(FolderMeta(), heads=(), is_stock=False) == {"library_name": "compress", "tags": ["compress"]}
