@@ -72,6 +72,24 @@ def test_layers_are_evenly_spaced_where_the_recipe_names_none(folders: Path) -> 
     assert find_teacher_layers(one.stages[-1], context(folders, "general", one)) == [0, 3]
 
 
+@pytest.mark.parametrize(
+    ("cut", "found"),
+    [
+        ({"layers": [1, 5]}, [0, 3]),
+        ({"layers": "every-other", "count": 3}, [0, 3]),
+        ({"layers": "last", "count": 6}, [0, 3]),
+        ({"layers": "last", "count": 2}, [2, 3]),
+        ({"layers": "every-other-from-last"}, [1, 3]),
+    ],
+)
+def test_layers_are_evenly_spaced_where_the_recipe_names_those_of_a_deeper_model(
+    folders: Path, cut: dict[str, Any], found: list[int]
+) -> None:
+    """Its first stage may have cut a general teacher that is deeper than this one, and a later stage the student."""
+    one = recipe({**FIRST, "student": cut}, LAST)
+    assert find_teacher_layers(one.stages[-1], context(folders, "general", one)) == found
+
+
 @pytest.mark.parametrize("start", ["narrow", "deep", "trained", "teacher"])
 def test_one_control_where_the_student_could_not_start_from_the_teacher_or_is_trained(
     folders: Path, start: str

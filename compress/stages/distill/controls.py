@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from compress import registry
 from compress.contracts import CONTROL, CONTROL_FROM_TEACHER
 from compress.encoder.config.encoder import EncoderConfig
+from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
 from compress.stages.distill import layers
@@ -70,15 +73,13 @@ def _find_listed_layers(spec: Spec, context: StageContext, depth: int, available
         return None
     cuts = [s.student for s in context.recipe.stages if isinstance(s, Spec) and s.student is not None]
     for cut in reversed(cuts):
-        if cut.layers is not None and cut.model is None:
-            numbers = layers.resolve(cut, available) if _fits(cut, available) else []
+        if cut.layers is None or cut.model is not None:
+            continue
+        with suppress(UserError):  # it names layers of a deeper model
+            numbers = layers.resolve(cut, available)
             if len(numbers) == depth:
                 return numbers
     return layers.resolve(StudentSpec(layers="uniform", count=depth), available)
-
-
-def _fits(cut: StudentSpec, available: int) -> bool:
-    return isinstance(cut.layers, str) or max(cut.layers or (0,)) < available
 
 
 def _has_shape_of(student: EncoderConfig, teacher: EncoderConfig, kept: list[int]) -> bool:
