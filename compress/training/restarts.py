@@ -14,12 +14,13 @@ from pathlib import Path
 from compress.errors import ExitCode, UserError
 
 _FILE, _COUNT = "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT"
+_ATTEMPT = "attempt_{}"
 
 
 def record_end(code: object, line: str = "") -> None:
     """Note how this attempt ended, if that was an error of the input. line: of the error; torchrun shows it too."""
-    path = os.environ.get(_FILE)
-    if code == ExitCode.INPUT and path and Path(path).parent.is_dir():
+    path = _find_file()
+    if code == ExitCode.INPUT and path is not None and path.parent.is_dir():
         from compress.storage import atomic
 
         with contextlib.suppress(UserError, OSError):  # without the note, it is tried again
@@ -28,12 +29,12 @@ def record_end(code: object, line: str = "") -> None:
 
 def fails_again() -> bool:
     """Whether the attempt before this one ended with an error of the input. Notes the same of this attempt."""
-    path, count = os.environ.get(_FILE), os.environ.get(_COUNT, "0")
-    if not path or not count.isdigit() or count == "0":
+    here = _find_file()
+    if here is None:
         return False
-    here = Path(path)  # …/attempt_<count>/<local rank>/error.json
-    before = here.parents[1].with_name(f"attempt_{int(count) - 1}") / here.parent.name / here.name
-    if not before.is_file():
+    count = int(os.environ[_COUNT])
+    before = here.parents[1].with_name(_ATTEMPT.format(count - 1)) / here.parent.name / here.name
+    if count == 0 or not before.is_file():
         return False
     from compress.storage import safe
 
@@ -45,3 +46,10 @@ def fails_again() -> bool:
         return False
     record_end(ExitCode.INPUT, str(said.get("message", "")))
     return True
+
+
+def _find_file() -> Path | None:
+    """The error file of this attempt, …/attempt_<count>/<local rank>/error.json. None where torchrun gave none: what
+    other launchers name by the same variable, such as a container's termination log, is not ours to replace."""
+    count, here = os.environ.get(_COUNT, ""), Path(os.environ.get(_FILE, ""))
+    return here if count.isdecimal() and here.parent.parent.name == _ATTEMPT.format(count) else None

@@ -41,6 +41,19 @@ def test_a_process_whose_error_another_one_told_ends_again_too(tmp_path: Path, m
     assert restarts.fails_again()
 
 
+@pytest.mark.parametrize("count", ["1", None])
+def test_a_file_of_another_launcher_is_left_alone(
+    count: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a container's termination log."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", "termination-log")
+    if count is not None:
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", count)
+    assert main(["distil"]) == ExitCode.INPUT
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("left", ["", "{}", '{"message": {"message": "RuntimeError"}}', '{"code": 70}'])
 def test_crashes_are_tried_again(left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = begin_attempt(tmp_path, 0, monkeypatch)
