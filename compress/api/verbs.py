@@ -87,9 +87,9 @@ def distill(
     teacher: one model, or a list of models that teach together; None with `teacher_column=`, columns of the data in
     which any model or annotators labelled the rows, and a model as `student`.  unlabelled: text without labels, which
     the teacher labels: as `data`, or a list of texts.  student: how many layers of the teacher, evenly spaced; which
-    layers, as a list; a rule such as "uniform:3"; a dictionary of the recipe's `student:`, such as
-    `{"layers": [0, 2], "hidden": 192}`; or a model.  objectives: kinds such as "soft_targets", or rows of the recipe's
-    `objectives:`.  control: also train the same student on hard labels alone.
+    layers, as a list; a rule such as "uniform:3", or "uniform" for half of them; a dictionary of the recipe's
+    `student:`, such as `{"layers": [0, 2], "hidden": 192}`; or a model.  objectives: kinds such as "soft_targets", or
+    rows of the recipe's `objectives:`.  control: also train the same student on hard labels alone.
     """
     told: dict[str, Any] = {**options, "control": control, "unlabelled": unlabelled}
     exact = dict(set or {})
@@ -539,8 +539,10 @@ def _stages(recipe: Folder) -> Sequence[Any]:
 
 
 def _is_layers(student: object) -> bool:
-    """Whether it names layers: a list of numbers, or a rule with a number."""
+    """Whether it names layers: a list of numbers, or a rule with a number or alone."""
     if isinstance(student, str):
+        from compress.stages.distill.student_spec import LAYER_RULES
+
         rule, colon, count = student.partition(":")
-        return bool(colon) and rule.isidentifier() and count.strip().isdecimal()
+        return rule in LAYER_RULES if not colon else rule.replace("-", "_").isidentifier() and count.strip().isdecimal()
     return isinstance(student, Sequence) and all(isinstance(one, int) for one in student)

@@ -18,7 +18,7 @@ from haste import take_the_machine_for_quiet
 
 import compress
 from compress import Model, RunResult
-from compress.api import command
+from compress.api import command, verbs
 from compress.console import Console
 from compress.modelfolder import folder as modelfolder
 
@@ -90,6 +90,15 @@ def test_distill_with_objectives_of_ones_own(classifier: Model, splits: Any) -> 
 def test_students(classifier: Model, splits: Any, student: Any, depth: int) -> None:
     result = compress.distill(classifier, splits, student=student, training=SHORT, control=False, **HOW)
     assert result.model.config.depth == depth
+
+
+@pytest.mark.parametrize(
+    ("student", "names_layers"),
+    [("uniform:3", True), ("every-other-from-last:2", True), ("last", True), ([0, 1], True), ("unifrom:3", True),
+     ("runs/last", False), ("hf:org/name", False), ("models:/small/1", False)],
+)  # fmt: skip
+def test_a_student_is_a_rule_or_a_model(student: Any, names_layers: bool) -> None:
+    assert verbs._is_layers(student) == names_layers
 
 
 VERBS: dict[str, tuple[Callable[..., RunResult], dict[str, Any]]] = {
