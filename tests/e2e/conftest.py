@@ -150,7 +150,7 @@ def own_models(
 
 @pytest.fixture
 def own_model(work: Path, own_models: Path) -> Path:
-    """A model folder of one's own, `mine`: six layers, as the shipped recipes expect, for the toy data's labels."""
+    """A model folder of one's own, `mine`: six layers, for the toy data's labels."""
     return shutil.copytree(own_models / "mine", work / "mine")
 
 
