@@ -34,4 +34,7 @@ def _flatten(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _show(values: Mapping[str, Any], key: str) -> str:
-    return "(none)" if values.get(key) is None else printable(str(values[key]), 40)
+    value = values.get(key)
+    if value is None:
+        return "(none)"
+    return printable(str(value).lower() if isinstance(value, bool) else str(value), 40)

@@ -107,6 +107,8 @@ def test_what_changed_since_the_run_began_is_named(request_: Request) -> None:
     assert "; changed: seed 0 → 1, stages.0.training.max_tokens 8192 → 2048; use that command" in refused(
         other, options
     )
+    last = Request(recipe(stages=[{**FINETUNE, "training": {"steps": 2, "keep_best": False}}]))
+    assert "; changed: stages.0.training.keep_best true → false;" in refused(last, options)
     assert "; changed: " not in refused(Request(recipe(), "finetune"), options)
 
 

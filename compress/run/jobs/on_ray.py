@@ -22,6 +22,7 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.cpus import read_cpus
+from compress.data.tables.table import format_count
 from compress.errors import ExitCode, Stopped, UserError
 from compress.run.jobs.child import explain_end, interrupt, start
 from compress.run.jobs.job import write_failure
@@ -113,8 +114,8 @@ class RayCluster:
                 written, read = shared.list_written(), shared.list_paths(todo)
                 missing = check_nodes(self.ray, nodes, shared.base, written, read)
                 sent = send(self.ray, missing, console)
-            count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
-            console.note(f"Ray: {count}, {self.threads} CPU{'' if self.threads == 1 else 's'} for each {shared.noun}")
+            count, cpus = format_count(len(nodes), "node"), format_count(self.threads, "CPU")
+            console.note(f"Ray: {count}, {cpus} for each {shared.noun}")
             yield from self._run(todo, shared, sent, console, stop)
         finally:
             self.leave()
