@@ -19,6 +19,7 @@ import torch
 from compress.contracts import Batch, EncoderOutput, Needs, Progress, Teacher, WidthScores
 from compress.data.batches.evaluation_batches import evaluation_batches, restore_order
 from compress.data.batches.examples import Examples
+from compress.data.batches.ragged import gather
 from compress.data.batches.randomness import draw_spread_rows
 from compress.data.tables.table import Rows, Table
 from compress.data.task import Task
@@ -28,11 +29,11 @@ from compress.encoder.infer.prepare import PreparedModel, prepare
 from compress.encoder.integers.fake_quantized import set_mode
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import units
-from compress.encoder.reshape.word_rows import keep_rows
 from compress.errors import UserError
 from compress.fit.cost.blocks import ranks
 from compress.fit.cost.serving import FLOAT, Bits, Serving, quantize_to_bits
 from compress.fit.loss.curves import curves
+from compress.fit.loss.reading import Reading
 from compress.fit.make.joined_layers import Join, collect_statistics, join_layers, list_joinable_layers
 from compress.modelfolder.folder import LoadedModel
 from compress.predict.predictor import MAX_TOKENS
@@ -226,15 +227,26 @@ class Student:
         together = self.compute_kl_to_parent(prepare(made))
         if together < EVEN:
             return dict.fromkeys(names, 0.0)
-        found = {}
-        for part, unit in names:
-            layers = {config.groups[layer] for layer in units(config, part)[unit]}
-            starts = tuple(f"encoder.layers.{layer}.{part}." for layer in layers)
-            set_mode(made, lambda name, starts=starts: "quantized" if name.startswith(starts) else "float")
-            self.stop()
-            found[part, unit] = divergence(made, self.known, self.compared[: -(-len(self.compared) // 2)], self.on)
+        found: dict[tuple[str, int], float] = {}
+        set_mode(made, "float")
+        judged = [Reading(made, batch) for batch in self.compared[: -(-len(self.compared) // 2)]]
+        for layer in range(config.depth):
+            for part, unit in names:
+                if units(config, part)[unit][0] == layer:  # what is before it is in floats
+                    found[part, unit] = self._compute_kl_rounded(made, part, units(config, part)[unit], judged)
+            for reading in judged:
+                reading.step()
         set_mode(made, "quantized")
-        return found
+        return {name: found[name] for name in names}
+
+    def _compute_kl_rounded(self, made: Model, part: str, layers: Sequence[int], judged: Sequence[Reading]) -> float:
+        """Nats that the rounded matrices of some layers cost alone. judged: texts before the first of these layers."""
+        starts = tuple(f"encoder.layers.{made.config.groups[layer]}.{part}." for layer in layers)
+        set_mode(made, lambda name: "quantized" if name.startswith(starts) else "float")
+        self.stop()
+        answers = {id(reading.batch): reading.answer(part) for reading in judged}
+        set_mode(made, "float")
+        return divergence(RememberedAnswers(answers), self.known, [reading.batch for reading in judged], self.on)
 
     def _table(self, bits: int) -> float:
         if bits == FLOAT:
@@ -293,6 +305,8 @@ class Student:
             try:
                 kept = always(pieces, counts, spec, padding, self.where)
                 choice = choose(pieces, counts, kept, spec, self.where)
+                if len(choice.kept) >= found[-1].rows:
+                    continue
                 files = rebuild_tokenizer_files(pieces, choice.kept, self.where)
                 small = Tokenizer.from_files(files, where=self.where)
                 after = read_rows(self.task, small, self.held, config.max_positions)
@@ -300,11 +314,10 @@ class Student:
             except UserError as error:
                 self.say(f"skipping the vocabulary with {spec.amount}: {error.what}")
                 continue
-            if len(choice.kept) >= found[-1].rows:
-                continue
-            made = keep_rows(loaded.model, torch.from_numpy(choice.kept), self.where).eval()
             examples = self.encode_rows(self.held, small)
-            ours = answers(prepare(made), examples, self.serving.device)
+            # The small model's rows are rows of this one, which answers the same.
+            read = dataclasses.replace(examples, ids=choice.kept[examples.ids].astype(examples.ids.dtype))
+            ours = answer_changed(self.ready, read, (parents, theirs), self.serving.device)
             lost = compute_kl_to_parent(
                 self.task, (ours, examples), (parents, theirs), self.loaded.label_names, self.held
             )
@@ -318,12 +331,44 @@ PARTS = ("attention", "feed_forward")
 
 def answers(model: PreparedModel, examples: Examples, device: str) -> np.ndarray:
     """(rows, C) logits of encoded rows, in their order; (tokens, C) of heads that answer tokens."""
-    found = []
-    for batch in evaluation_batches(examples, MAX_TOKENS):
+    return restore_order(examples, _answer_rows(model, examples, np.arange(len(examples)), device))
+
+
+def _answer_rows(
+    model: PreparedModel, examples: Examples, rows: np.ndarray, device: str
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The logits of some rows, by batch, as `restore_order` takes them."""
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    if not len(rows):
+        return found
+    for batch in evaluation_batches(examples, MAX_TOKENS, rows):
         logits = model(batch.to(device), ANSWERS).logits
         assert logits is not None
         found.append((batch.row_ids.numpy(), logits.float().cpu().numpy()))
-    return restore_order(examples, found)
+    return found
+
+
+def answer_changed(
+    model: PreparedModel, examples: Examples, known: tuple[np.ndarray, Examples], device: str
+) -> np.ndarray:
+    """As `answers`, where the model's answers to other examples are known: rows of the same tokens are not computed
+    again."""
+    given, before = known
+    if len(examples) != len(before):  # long texts in windows, whose number changes
+        return answers(model, examples, device)
+    same = np.array([_is_same_row(examples, before, row) for row in range(len(examples))])
+    kept, changed = np.flatnonzero(same), np.flatnonzero(~same)
+    places = gather(before.offsets, kept)[0] if len(given) == len(before.ids) else kept
+    found = _answer_rows(model, examples, changed, device)
+    return restore_order(examples, [*found, *([(kept, given[places])] if len(kept) else [])])
+
+
+def _is_same_row(one: Examples, other: Examples, row: int) -> bool:
+    """Whether a row has the same tokens in both."""
+    ours, theirs = (slice(x.offsets[row], x.offsets[row + 1]) for x in (one, other))
+    return np.array_equal(one.ids[ours], other.ids[theirs]) and np.array_equal(
+        one.segments[ours], other.segments[theirs]
+    )
 
 
 def compute_kl_to_parent(
