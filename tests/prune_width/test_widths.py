@@ -326,10 +326,12 @@ def test_the_whole_model_is_computed_once_for_all_that_are_cut_from_it(shape: st
     refit_all(together, source, text, lambda: None)
     assert runs == [
         {"attention": layers * len(text), "feed_forward": layers * len(text) * times}
-        for layers, times in ((DEPTH, 1), (DEPTH, 2), (2, 2))
+        for layers, times in ((DEPTH, 1), (DEPTH, 2), (1, 2))  # the last one's first layer is the whole model's
     ]
     for one, other in zip(alone, together, strict=True):
         assert all(map(torch.equal, one.made.state_dict().values(), other.made.state_dict().values()))
+    first: Any = together[1].made.encoder.layers[0]
+    assert all(map(torch.equal, first.parameters(), source.encoder.layers[0].parameters()))
 
 
 def count_runs(made: Model) -> Counter[str]:

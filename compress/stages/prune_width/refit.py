@@ -115,10 +115,23 @@ def _one_by_one(cuts: Sequence[Cut], source: Model, batches: Sequence[Batch], st
         for text in texts:
             stop()
             targets.append(text.step(number))
-        for cut, theirs in zip(cuts, ours, strict=True):
+        for cut, read in zip(cuts, ours, strict=True):
             layers = range(source.config.depth) if cut.layers is None else cut.layers
-            if number in layers:
-                _fit_layer(theirs, layers.index(number), targets, stop)
+            if number < _count_whole_layers(cut, source):
+                for text, whole in zip(read, texts, strict=True):
+                    text.x = whole.x
+            elif number in layers:
+                _fit_layer(read, layers.index(number), targets, stop)
+
+
+def _count_whole_layers(cut: Cut, source: Model) -> int:
+    """How many layers from the first on lack nothing: they read what those of the whole model read, and are as they
+    should be."""
+    shapes = source.config.layers
+    layers = range(len(shapes)) if cut.layers is None else cut.layers
+    pairs = enumerate(zip(layers, cut.made.config.layers, strict=True))
+    changed = (place for place, (number, shape) in pairs if number != place or shape != shapes[place])
+    return next(changed, len(layers))
 
 
 def _fit_layer(texts: Sequence[_Text], place: int, targets: Sequence[_Target], stop: Callable[[], None]) -> None:
