@@ -22,8 +22,8 @@ from compress.encoder.infer.second_moments import compute_second_moments
 from compress.encoder.integers.fake_quantized import set_mode
 from compress.encoder.modules.model import Model
 from compress.fit.cost.serving import FLOAT, Bits, Serving, quantize_to_bits
-from compress.fit.loss.reading import ANSWERS, Reading
-from compress.fit.loss.study import answer_changed, answers
+from compress.fit.loss.reading import Reading
+from compress.fit.loss.row_answers import ANSWERS, answer_changed, answers
 from compress.predict.predictor import build_fixed_batch
 
 PARTS = ("attention", "feed_forward")

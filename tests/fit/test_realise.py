@@ -28,7 +28,8 @@ from compress.fit.cost import block_table as blocktable
 from compress.fit.cost.cost_model import Costs
 from compress.fit.cost.serving import FEW_BITS, FLOAT, Bits, Serving, content, quantize_to_bits
 from compress.fit.loss import curves, study
-from compress.fit.loss.study import Student, answers, as_json
+from compress.fit.loss.row_answers import answers
+from compress.fit.loss.study import Student, as_json
 from compress.fit.make.build import Maker
 from compress.fit.make.candidates import Candidates
 from compress.fit.make.evaluator import Evaluation, Evaluator, Timing

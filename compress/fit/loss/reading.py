@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from compress.contracts import Batch, EncoderOutput, Needs
+from compress.contracts import Batch, EncoderOutput
 from compress.encoder.infer.layer_halves import add_attention, add_feed_forward, attend, feed_forward
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.modules.model import Model
-
-ANSWERS = Needs(logits=True)
+from compress.fit.loss.row_answers import ANSWERS
 
 
 class Reading:
