@@ -21,14 +21,15 @@ from compress.data.tasks import task_of
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.statistics import RIDGE
-from compress.encoder.integers.fake_quantized import list_quantized_modules
+from compress.encoder.integers.fake_quantized import list_quantized_modules, set_mode
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import OUTPUTS, KeptUnits, prune_units
 from compress.fit.cost import block_table as blocktable
 from compress.fit.cost.cost_model import Costs
 from compress.fit.cost.serving import FEW_BITS, FLOAT, Bits, Serving, content, quantize_to_bits
 from compress.fit.loss import curves, study
-from compress.fit.loss.study import Student, answers, as_json
+from compress.fit.loss.row_answers import answers
+from compress.fit.loss.study import Student, as_json
 from compress.fit.make.build import Maker
 from compress.fit.make.candidates import Candidates
 from compress.fit.make.evaluator import Evaluation, Evaluator, Timing
@@ -40,6 +41,7 @@ from compress.fit.request.bounds import Bounds
 from compress.modelfolder.folder import DataNote, FolderMeta, inspect, load_model, save_model
 from compress.stages.prune_width.obs import Moments
 from compress.stages.prune_width.selection import find_highest
+from compress.stages.shared.divergence import divergence
 from evaluation.cost.latency import Latency
 
 GOOD, BAD = ("good", "fine"), ("bad", "poor")
@@ -135,6 +137,21 @@ def test_a_curve_goes_through_what_was_measured(falls: list[float], found: dict[
         lower = all(found[count] >= found[other] for other in at[one:])
         if lower and np.all(made[count:] <= found[count] * (1 + 1e-9)):
             assert made[count] == pytest.approx(found[count], abs=1e-12)
+
+
+def test_what_rounding_a_part_loses_is_the_same_as_in_the_whole_model(
+    plain: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    student = plain.student
+    monkeypatch.setattr(study, "EVEN", -1.0)
+    found = student._matrices(4)
+    made = quantize_to_bits(plain.loaded.model, Bits({"encoder.layers.*": 4}, FLOAT, FLOAT), plain.serving)
+    assert list(found) == [(part, unit) for part in OUTPUTS for unit in range(3)]
+    for (part, unit), loss in found.items():
+        start = f"encoder.layers.{unit}.{part}."
+        set_mode(made, lambda name, start=start: "quantized" if name.startswith(start) else "float")
+        half = student.compared[: -(-len(student.compared) // 2)]
+        assert loss == divergence(made, student.known, half, student.on)
 
 
 @pytest.mark.thorough

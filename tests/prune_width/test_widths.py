@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,12 @@ from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.gates import Widths, apply_gates
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import KeptUnits, prune_units
+from compress.encoder.reshape.students import take_layers
 from compress.errors import UserError
 from compress.objectives.hard_labels import Objective as HardLabels
 from compress.stages.prune_width import search, selection
 from compress.stages.prune_width.costs import Costs, Counts, operations, parameters
-from compress.stages.prune_width.refit import refit
+from compress.stages.prune_width.refit import Cut, refit, refit_all
 from compress.stages.prune_width.sampled_labels import draw_labels
 from compress.stages.prune_width.study import WidthStudy
 from compress.stages.prune_width.subject import PACKAGE, build
@@ -304,6 +306,41 @@ def test_refitting_brings_a_cut_model_nearer(shape: str) -> None:
     same = prune_units(source, whole)
     refit(same, source, whole, text[:10], lambda: None)
     assert error(same) < 1e-8, "where nothing went nothing changes"
+
+
+@pytest.mark.parametrize("shape", ["bert", "modernbert"])
+def test_the_whole_model_is_computed_once_for_all_that_are_cut_from_it(shape: str) -> None:
+    source, text = model(shape), batches(2)
+    whole = KeptUnits.everything(source.config)
+    kept = KeptUnits(*(tuple(k[: len(k) // 2] for k in part) for part in (whole.heads, whole.neurons)))
+    two = KeptUnits(whole.heads[:2], whole.neurons[:2])
+
+    def cut() -> list[Cut]:
+        shorter = prune_units(take_layers(source, (0, 2)), two)
+        return [Cut(prune_units(source, kept), kept), Cut(shorter, two, (0, 2))]
+
+    alone, together = cut(), cut()
+    for one in alone:
+        refit(one.made, source, one.kept, text, lambda: None, one.layers)
+    runs = [count_runs(m) for m in (source, *(one.made for one in together))]
+    refit_all(together, source, text, lambda: None)
+    assert runs == [
+        {"attention": layers * len(text), "feed_forward": layers * len(text) * times}
+        for layers, times in ((DEPTH, 1), (DEPTH, 2), (1, 2))  # the last one's first layer is the whole model's
+    ]
+    for one, other in zip(alone, together, strict=True):
+        assert all(map(torch.equal, one.made.state_dict().values(), other.made.state_dict().values()))
+    first: Any = together[1].made.encoder.layers[0]
+    assert all(map(torch.equal, first.parameters(), source.encoder.layers[0].parameters()))
+
+
+def count_runs(made: Model) -> Counter[str]:
+    """How often a part of any of its layers was computed from now on."""
+    runs: Counter[str] = Counter()
+    for layer in made.encoder.layers:
+        for part in ("attention", "feed_forward"):
+            getattr(layer, part).register_forward_hook(lambda *_, part=part: runs.update([part]))
+    return runs
 
 
 def test_the_divergence_is_that_of_the_answers() -> None:

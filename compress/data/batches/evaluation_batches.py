@@ -35,10 +35,11 @@ class EvaluationBatches:
         return (self[i] for i in range(len(self)))
 
 
-def evaluation_batches(examples: Examples, max_tokens: int) -> EvaluationBatches:
-    """All rows once, for inference on real tokens only, by token budget; can be iterated again and again."""
-    everything = np.arange(len(examples), dtype=np.int64)
-    ranked = everything[np.argsort(examples.lengths, kind="stable")]
+def evaluation_batches(examples: Examples, max_tokens: int, rows: np.ndarray | None = None) -> EvaluationBatches:
+    """All rows once, or those of `rows`, for inference on real tokens only, by token budget; can be iterated again and
+    again."""
+    rows = np.arange(len(examples), dtype=np.int64) if rows is None else rows
+    ranked = rows[np.argsort(examples.lengths[rows], kind="stable")]
     return EvaluationBatches(examples, np.split(ranked, cut_by_tokens(examples.lengths[ranked], max_tokens)))
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch, Objective
+from compress.encoder.infer.second_moments import compute_second_moments
 from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
@@ -46,8 +47,7 @@ def collect(model: Model, batches: Iterable[Batch]) -> Statistics:
             return
 
         def note(_: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
-            x = _with_one(made if of_output else given[0])
-            found = x.T @ x
+            found = compute_second_moments(made if of_output else given[0])
             store[part] = store[part] + found if part in store else found
 
         hooks.append(part.register_forward_hook(note))
@@ -85,12 +85,6 @@ def collect(model: Model, batches: Iterable[Batch]) -> Statistics:
         for part, total in store.items():
             store[part] = (total / total[-1, -1]).double().cpu()
     return sums
-
-
-def _with_one(x: Tensor) -> Tensor:
-    """(.., n) → (T, n+1) fp32, the last column ones."""
-    flat = x.detach().flatten(0, -2).float()
-    return torch.cat([flat, flat.new_ones(len(flat), 1)], 1)
 
 
 def refit(

@@ -7,20 +7,19 @@ Plans are made so: what second derivatives say is off by another factor for ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compress.contracts import Batch, EncoderOutput, Needs, WidthScores
+from compress.contracts import Batch, EncoderOutput, WidthScores
+from compress.encoder.infer.layer_halves import feed_forward, without_output
 from compress.encoder.infer.prepare import PreparedModel
 from compress.encoder.infer.statistics import ridge
-from compress.encoder.modules.layers import LayerTrace
-from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.reshape.cut import OUTPUTS, units
+from compress.fit.loss.reading import Reading
 from compress.modelfolder.folder import LoadedModel
 from compress.stages.prune_width.obs import Factors, Moments
 from compress.stages.prune_width.search import curves_of
@@ -30,7 +29,6 @@ LEVELS = (0.25, 0.5, 0.75)
 """Shares of a part's heads or neurons at which its loss is measured, and with one alone; between them it follows what
 the importance says, scaled by what was measured at both ends."""
 NOTHING = 1e-9
-ANSWERS = Needs(logits=True)
 
 
 class ComparedModel(Protocol):
@@ -60,21 +58,37 @@ def curves(student: ComparedModel, scores: WidthScores, given: Mapping[tuple[str
     if any(len(unit) > 1 for part in OUTPUTS for unit in units(config, part)):
         return found
     every = dict(zip(OUTPUTS, (scores.heads, scores.neurons), strict=True))
-    judged = [_Reading(student.ready, batch) for batch in student.compared]
+    judged = [Reading(student.ready.model, batch) for batch in student.compared]
     for layer in range(config.depth):
-        with torch.inference_mode():
-            for place, part in enumerate(OUTPUTS):
-                unit = place * config.depth + layer
-                needed = every[part][layer]
-                losses = {}
-                for count in _levels(len(needed)):
-                    student.stop()
-                    with _fitted(student, layer, part, given[part, layer].moments, find_highest(needed, count)):
-                        losses[count] = student.compute_kl_of_answers({id(r.batch): r.answers(layer) for r in judged})
-                found[unit] = through(found[unit], losses)
-            for reading in judged:
-                reading.step(layer)
+        for place, part in enumerate(OUTPUTS):
+            unit = place * config.depth + layer
+            losses = _measure(student, judged, layer, part, every[part][layer], given[part, layer].moments)
+            found[unit] = through(found[unit], losses)
+        for reading in judged:
+            reading.step()
     return found
+
+
+@torch.inference_mode()
+def _measure(
+    student: ComparedModel, judged: Sequence[Reading], layer: int, part: str, needed: Tensor, moments: Moments
+) -> dict[int, float]:
+    """How many heads or neurons are left → nats that are lost. needed: (n,) their scores."""
+    place = student.loaded.config.groups[layer]
+    plain: Any = getattr(getattr(student.loaded.model.encoder.layers[place], part), OUTPUTS[part])
+    width = student.loaded.config.layers[layer].head_width if part == "attention" else 1
+    made = {}
+    for count in _levels(len(needed)):
+        student.stop()
+        kept = torch.tensor(find_highest(needed, count))
+        made[count] = _refitted(plain, (kept[:, None] * width + torch.arange(width)).flatten(), moments)
+    answers: dict[int, dict[int, EncoderOutput]] = {count: {} for count in made}
+    for reading in judged:
+        student.stop()
+        seen = _read(reading, part)  # once for all matrices
+        for count, matrix in made.items():
+            answers[count][id(reading.batch)] = reading.answer(part, matrix(seen))
+    return {count: student.compute_kl_of_answers(outputs) for count, outputs in answers.items()}
 
 
 def through(curve: np.ndarray, losses: dict[int, float]) -> np.ndarray:
@@ -90,48 +104,14 @@ def _levels(most: int) -> list[int]:
     return sorted({1, *(max(1, round(share * most)) for share in LEVELS)} - {most})
 
 
-class _Reading:
-    """A batch on its way through a model. x: (T, D) what the next layer reads."""
-
-    def __init__(self, ready: PreparedModel, batch: Batch) -> None:
-        self.model, self.batch = ready.model, batch
-        self.layout = PackedLayout.of(batch)
-        with torch.inference_mode():
-            self.turns = self.model.encoder.turns(batch.position_ids)
-            self.x = self.model.encoder.embed(batch.input_ids, batch.position_ids, batch.segment_ids)
-
-    def step(self, layer: int) -> None:
-        """Through one layer."""
-        self.x = self._after(self.x, layer)
-
-    def answers(self, layer: int) -> EncoderOutput:
-        """Through this layer and all that follow, without going on itself."""
-        encoder, x = self.model.encoder, self.x
-        for one in range(layer, self.model.config.depth):
-            x = self._after(x, one)
-        x = x if encoder.final_norm is None else encoder.final_norm(x)
-        return self.model.apply_heads(EncoderOutput(last_hidden=x), self.layout, ANSWERS, self.batch.mlm_positions)
-
-    def _after(self, x: Tensor, layer: int) -> Tensor:
-        config = self.model.config
-        module: Any = self.model.encoder.layers[config.groups[layer]]
-        return module(x, self.layout, LayerTrace(False, False), config.patterns[layer], self.turns[layer])
-
-
-@contextmanager
-def _fitted(student: ComparedModel, layer: int, part: str, moments: Moments, kept: Sequence[int]) -> Iterator[None]:
-    """The layer's output matrix reads these heads or neurons alone, fitted to what it gave from all of them."""
-    place, name = student.loaded.config.groups[layer], OUTPUTS[part]
-    owner: Any = getattr(student.ready.model.encoder.layers[place], part)
-    plain: Any = getattr(getattr(student.loaded.model.encoder.layers[place], part), name)
-    whole = getattr(owner, name)
-    width = student.loaded.config.layers[layer].head_width if part == "attention" else 1
-    columns = (torch.tensor(kept)[:, None] * width + torch.arange(width)).flatten()
-    setattr(owner, name, _refitted(plain, columns, moments))
-    try:
-        yield
-    finally:
-        setattr(owner, name, whole)
+def _read(reading: Reading, part: str) -> Tensor:
+    """(T, n) what the output matrix of a part of the next layer reads."""
+    if part == "attention":
+        with without_output(reading.layer, part):
+            return reading.attend()
+    middle = reading.middle
+    with without_output(reading.layer, part):
+        return feed_forward(reading.layer, middle)
 
 
 def _refitted(plain: Any, columns: Tensor, moments: Moments) -> nn.Linear:

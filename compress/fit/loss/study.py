@@ -17,22 +17,23 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch, EncoderOutput, Needs, Progress, Teacher, WidthScores
-from compress.data.batches.evaluation_batches import evaluation_batches, restore_order
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.batches.randomness import draw_spread_rows
 from compress.data.tables.table import Rows, Table
 from compress.data.task import Task
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.layer_subsets import subset_outputs
-from compress.encoder.infer.prepare import PreparedModel, prepare
+from compress.encoder.infer.prepare import prepare
 from compress.encoder.integers.fake_quantized import set_mode
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import units
-from compress.encoder.reshape.word_rows import keep_rows
 from compress.errors import UserError
 from compress.fit.cost.blocks import ranks
 from compress.fit.cost.serving import FLOAT, Bits, Serving, quantize_to_bits
 from compress.fit.loss.curves import curves
+from compress.fit.loss.reading import Reading
+from compress.fit.loss.row_answers import ANSWERS, answer_changed, answers, compute_kl_to_parent
 from compress.fit.make.joined_layers import Join, collect_statistics, join_layers, list_joinable_layers
 from compress.modelfolder.folder import LoadedModel
 from compress.predict.predictor import MAX_TOKENS
@@ -46,7 +47,6 @@ from compress.stages.prune_width.importance.obs import Importance
 from compress.stages.prune_width.study import WidthStudy
 from compress.stages.share.factorization import apply, count, factorize
 from compress.stages.shared.divergence import On, divergence, task_answers
-from compress.stages.shared.validation import mean_distance
 
 ROWS, TOKENS = (512, 2048), 32_768
 """Training rows that masks are judged and matrices are fitted on: at least, at most, and between them as many as have
@@ -66,7 +66,6 @@ JOINS = 2
 """Pairs of neighbours that may share, or a quarter of the layers: each takes seconds to fit."""
 NEARLY = 4.0
 """Times what the pair that is missed least loses without residuals; one that loses more is dear with them too."""
-ANSWERS = Needs(logits=True)
 
 
 @dataclass(frozen=True)
@@ -226,15 +225,26 @@ class Student:
         together = self.compute_kl_to_parent(prepare(made))
         if together < EVEN:
             return dict.fromkeys(names, 0.0)
-        found = {}
-        for part, unit in names:
-            layers = {config.groups[layer] for layer in units(config, part)[unit]}
-            starts = tuple(f"encoder.layers.{layer}.{part}." for layer in layers)
-            set_mode(made, lambda name, starts=starts: "quantized" if name.startswith(starts) else "float")
-            self.stop()
-            found[part, unit] = divergence(made, self.known, self.compared[: -(-len(self.compared) // 2)], self.on)
+        found: dict[tuple[str, int], float] = {}
+        set_mode(made, "float")
+        judged = [Reading(made, batch) for batch in self.compared[: -(-len(self.compared) // 2)]]
+        for layer in range(config.depth):
+            for part, unit in names:
+                if units(config, part)[unit][0] == layer:  # what is before it is in floats
+                    found[part, unit] = self._compute_kl_rounded(made, part, units(config, part)[unit], judged)
+            for reading in judged:
+                reading.step()
         set_mode(made, "quantized")
-        return found
+        return {name: found[name] for name in names}
+
+    def _compute_kl_rounded(self, made: Model, part: str, layers: Sequence[int], judged: Sequence[Reading]) -> float:
+        """Nats that the rounded matrices of some layers cost alone. judged: texts before the first of these layers."""
+        starts = tuple(f"encoder.layers.{made.config.groups[layer]}.{part}." for layer in layers)
+        set_mode(made, lambda name: "quantized" if name.startswith(starts) else "float")
+        self.stop()
+        answers = {id(reading.batch): reading.answer(part) for reading in judged}
+        set_mode(made, "float")
+        return divergence(RememberedAnswers(answers), self.known, [reading.batch for reading in judged], self.on)
 
     def _table(self, bits: int) -> float:
         if bits == FLOAT:
@@ -293,6 +303,8 @@ class Student:
             try:
                 kept = always(pieces, counts, spec, padding, self.where)
                 choice = choose(pieces, counts, kept, spec, self.where)
+                if len(choice.kept) >= found[-1].rows:
+                    continue
                 files = rebuild_tokenizer_files(pieces, choice.kept, self.where)
                 small = Tokenizer.from_files(files, where=self.where)
                 after = read_rows(self.task, small, self.held, config.max_positions)
@@ -300,11 +312,10 @@ class Student:
             except UserError as error:
                 self.say(f"skipping the vocabulary with {spec.amount}: {error.what}")
                 continue
-            if len(choice.kept) >= found[-1].rows:
-                continue
-            made = keep_rows(loaded.model, torch.from_numpy(choice.kept), self.where).eval()
             examples = self.encode_rows(self.held, small)
-            ours = answers(prepare(made), examples, self.serving.device)
+            # The small model's rows are rows of this one, which answers the same.
+            read = dataclasses.replace(examples, ids=choice.kept[examples.ids].astype(examples.ids.dtype))
+            ours = answer_changed(self.ready, read, (parents, theirs), self.serving.device)
             lost = compute_kl_to_parent(
                 self.task, (ours, examples), (parents, theirs), self.loaded.label_names, self.held
             )
@@ -314,40 +325,6 @@ class Student:
 
 
 PARTS = ("attention", "feed_forward")
-
-
-def answers(model: PreparedModel, examples: Examples, device: str) -> np.ndarray:
-    """(rows, C) logits of encoded rows, in their order; (tokens, C) of heads that answer tokens."""
-    found = []
-    for batch in evaluation_batches(examples, MAX_TOKENS):
-        logits = model(batch.to(device), ANSWERS).logits
-        assert logits is not None
-        found.append((batch.row_ids.numpy(), logits.float().cpu().numpy()))
-    return restore_order(examples, found)
-
-
-def compute_kl_to_parent(
-    task: Task,
-    ours: tuple[np.ndarray, Examples],
-    theirs: tuple[np.ndarray, Examples],
-    names: Sequence[str],
-    rows: Rows,
-) -> float:
-    """How far answers are from others to the same rows: mean KL divergence; of scores the squared difference; of
-    vectors 1 minus the mean cosine; where both cut the rows otherwise and answer pieces of them, how much lower the
-    main metric is."""
-    if ours[0].shape != theirs[0].shape:
-        metric = task.choose_metrics(names)[0]
-        figures = [task.score(logits, names, examples, rows).value(metric) for logits, examples in (ours, theirs)]
-        return max(0.0, figures[1] - figures[0])
-    if task.label_free:
-        return max(0.0, mean_distance(ours[0], theirs[0]))
-    alike = task.compare(ours[0], theirs[0], names, ours[1], rows)
-    if "kl" in alike.figures:
-        return max(0.0, float(alike.figures["kl"](np.ones((1, alike.rows)))[0]))
-    if "kl" in alike.values:
-        return max(0.0, alike.values["kl"])
-    return float(np.mean((ours[0] - theirs[0]) ** 2))
 
 
 def as_json(study: Study) -> dict[str, Any]:

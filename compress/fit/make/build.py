@@ -3,7 +3,7 @@ written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from compress.onnx.check import ROWS
 from compress.onnx.writer import write_into
 from compress.predict.predictor import MAX_TOKENS
 from compress.stages.prune_width.costs import Counts
-from compress.stages.prune_width.refit import refit
+from compress.stages.prune_width.refit import Cut, refit_all
 from compress.stages.prune_width.selection import select_highest
 from compress.storage import atomic
 from evaluation.cost.size import MB
@@ -54,23 +54,29 @@ class Maker:
 
     def narrow(self, layers: tuple[int, ...], counts: Counts, *, fitted: bool = True) -> Model:
         """The model of these layers with so many heads and neurons in each unit of the whole one, fitted anew."""
+        cut = self._cut(layers, counts)
+        if fitted and cut.made is not self.source.model:
+            self._refit([cut])
+        return cut.made.eval()
+
+    def _cut(self, layers: tuple[int, ...], counts: Counts) -> Cut:
+        """The same with nothing fitted; of the model itself where nothing goes."""
         model, scores = self.source.model, self.study.scores
         whole = Counts.of(model.config)
-        if counts == whole and len(layers) == model.config.depth:
-            return model
         chosen = Counts(
             tuple(n or most for n, most in zip(counts.heads, whole.heads, strict=True)),
             tuple(n or most for n, most in zip(counts.neurons, whole.neurons, strict=True)),
         )
         kept = select_highest(scores, chosen)
+        if counts == whole and len(layers) == model.config.depth:
+            return Cut(model, kept, layers)
         if len(layers) < model.config.depth:  # then every unit is one layer
             kept = KeptUnits(tuple(kept.heads[i] for i in layers), tuple(kept.neurons[i] for i in layers))
-            made = prune_units(take_layers(model, layers), kept)
-        else:
-            made = prune_units(model, kept)
-        if fitted:
-            refit(made, model, kept, self.student.batches, self.stop, layers)
-        return made.eval()
+            return Cut(prune_units(take_layers(model, layers), kept), kept, layers)
+        return Cut(prune_units(model, kept), kept, layers)
+
+    def _refit(self, cuts: Sequence[Cut]) -> None:
+        refit_all(cuts, self.source.model, self.student.batches, self.stop)
 
     def needs_narrowing(self, plan: Plan) -> bool:
         """Whether a plan leaves out layers, heads or neurons, or joins layers."""
@@ -182,19 +188,15 @@ class Maker:
         """From probes that are cut and fitted as plans are: all layers at PROBED of their width, and the model without
         the layer that is missed least."""
         config, study = self.source.config, self.study
-        points = []
-        for part in PROBED:
-            plan, total = self.space.probe(part)
-            points.append((total, self._lost(plan.layers, Counts(plan.heads, plan.neurons))))
-        shape = Shape.of(points)
-        if not study.drops or min(study.drops) <= 0:
-            return Scales(shape)
-        least = int(np.argmin(study.drops))
-        kept = tuple(i for i in range(config.depth) if i != least)
-        return Scales(shape, self._lost(kept, Counts.of(config)) / study.drops[least])
-
-    def _lost(self, layers: tuple[int, ...], counts: Counts) -> float:
-        return self.student.compute_kl_to_parent(prepare(self.narrow(layers, counts)))
+        probes = [self.space.probe(part) for part in PROBED]
+        cuts = [self._cut(plan.layers, Counts(plan.heads, plan.neurons)) for plan, _ in probes]
+        least = int(np.argmin(study.drops)) if study.drops and min(study.drops) > 0 else None
+        if least is not None:
+            cuts.append(self._cut(tuple(i for i in range(config.depth) if i != least), Counts.of(config)))
+        self._refit(cuts)
+        lost = [self.student.compute_kl_to_parent(prepare(cut.made.eval())) for cut in cuts]
+        shape = Shape.of([(total, loss) for (_, total), loss in zip(probes, lost, strict=False)])
+        return Scales(shape) if least is None else Scales(shape, lost[-1] / study.drops[least])
 
 
 PROBED = (0.5, 0.2)

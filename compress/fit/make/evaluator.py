@@ -16,7 +16,7 @@ from compress.data.tables.table import Rows
 from compress.data.task import ScoredAnswers
 from compress.errors import UserError
 from compress.fit.cost.serving import Parts, Serving, build_batch, build_parts, content, mean_over_texts
-from compress.fit.loss.study import compute_kl_to_parent
+from compress.fit.loss.row_answers import compute_kl_to_parent
 from compress.fit.plan.plans import Plan
 from compress.measure.cost import text_speeds
 from compress.modelfolder.folder import LoadedModel

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch
+from compress.encoder.infer.second_moments import compute_gram, compute_second_moments
 from compress.encoder.modules.gates import freeze_weights
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import OUTPUTS, unit_modules
@@ -34,8 +35,7 @@ class Moments:
 
     def add(self, x: Tensor) -> None:
         """x (T, n)."""
-        x = torch.cat([x, x.new_ones(len(x), 1)], 1).float()
-        self.second = self.second + (x.T @ x).double().cpu()
+        self.second = self.second + compute_second_moments(x).double().cpu()
         self.tokens += len(x)
 
 
@@ -88,8 +88,7 @@ def factors(
                 slopes = torch.autograd.grad(loss(batch, place), [out for *_, out in seen])
             for (key, x, _), slope in zip(seen, slopes, strict=True):
                 moments[key].add(x.flatten(0, -2))
-                slope = slope.flatten(0, -2).float()
-                sums[key] = sums[key] + (slope.T @ slope).double().cpu()
+                sums[key] = sums[key] + compute_gram(slope.flatten(0, -2).float()).double().cpu()
     finally:
         seen.clear()
         for handle in handles:

@@ -9,19 +9,39 @@ layers share a matrix there is no order: all its layers are fitted together, on 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch
+from compress.encoder.infer.layer_halves import (
+    add_attention,
+    add_feed_forward,
+    attend,
+    feed_forward,
+    without_output,
+)
+from compress.encoder.infer.second_moments import compute_second_moments
 from compress.encoder.infer.statistics import ridge
 from compress.encoder.modules.gates import freeze_weights
-from compress.encoder.modules.layers import EncoderLayer, LayerTrace
+from compress.encoder.modules.layers import EncoderLayer
 from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import SharedLinear
 from compress.encoder.reshape.cut import OUTPUTS, KeptUnits, units
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A cut model: `prune_units(source, kept)`. layers: which of the source's layers its own are, where it has fewer
+    and none are shared; what a layer that is not there would have added is fitted by the next one."""
+
+    made: Model
+    kept: KeptUnits
+    layers: Sequence[int] | None = None
 
 
 def refit(
@@ -32,16 +52,25 @@ def refit(
     stop: Callable[[], None],
     layers: Sequence[int] | None = None,
 ) -> None:
-    """Fit, in place, the output matrices of `made`, which is `prune_units(source, kept)`, to what `source` computes.
+    """Fit, in place, the output matrices of one cut model: see `refit_all`."""
+    refit_all([Cut(made, kept, layers)], source, batches, stop)
 
-    batches: text without labels, on the models' device.  layers: which layers of `source` those of `made` are, where it
-    has fewer and none are shared; what a layer that is not there would have added is fitted by the next one.
+
+def refit_all(cuts: Sequence[Cut], source: Model, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
+    """Fit, in place, the output matrices of cut models to what `source` computes, which is computed once for all.
+
+    batches: text without labels, on the models' device. About 4 states (T, D) of all texts are held at a time, and one
+    more for each model.
     """
-    with freeze_weights(made), freeze_weights(source), torch.no_grad():
+    with ExitStack() as stack:
+        for model in (source, *(cut.made for cut in cuts)):
+            stack.enter_context(freeze_weights(model))
+        stack.enter_context(torch.no_grad())
         if all(len(unit) == 1 for part in OUTPUTS for unit in units(source.config, part)):
-            _one_by_one(made, source, batches, stop, range(source.config.depth) if layers is None else layers)
+            _one_by_one(cuts, source, batches, stop)
         else:
-            _at_once(made, source, kept, batches, stop)
+            for cut in cuts:
+                _at_once(cut.made, source, cut.kept, batches, stop)
 
 
 class _Fit:
@@ -56,12 +85,16 @@ class _Fit:
 
     def add(self, x: Tensor, y: Tensor, layer: int = 0) -> None:
         """x (T, n), y (T, m) of the layer with this bias."""
-        ones = x.new_zeros(len(x), self.biases)
+        x, y, n = x.float(), y.float(), self.module.in_features
+        second = compute_second_moments(x).double().cpu()
+        self.left[:n, :n] += second[:n, :n]
+        self.right[:, :n] += (y.T @ x).double().cpu()
         if self.biases:
-            ones[:, min(layer, self.biases - 1)] = 1
-        x = torch.cat([x, ones], 1).float()
-        self.left += (x.T @ x).double().cpu()
-        self.right += (y.float().T @ x).double().cpu()
+            own = n + min(layer, self.biases - 1)
+            self.left[own, :n] += second[n, :n]
+            self.left[:n, own] += second[:n, n]
+            self.left[own, own] += second[n, n]
+            self.right[:, own] += y.sum(0).double().cpu()
         self.tokens += len(x)
 
     def solve(self, biases: Sequence[Tensor]) -> None:
@@ -74,70 +107,89 @@ class _Fit:
             bias.copy_(column)
 
 
-class _Seen:
-    """What a layer reads and adds while it runs."""
-
-    def __init__(self, layer: EncoderLayer) -> None:
-        self.context = self.inner = self.middle = torch.empty(0)
-        middle = layer.output_norm if layer.pre_norm else layer.feed_forward
-        self._handles = [
-            self._watch(layer.attention.output, "context"),
-            self._watch(layer.feed_forward.down, "inner"),
-            self._watch(middle, "middle"),
-        ]
-
-    def _watch(self, module: nn.Module, name: str):
-        return module.register_forward_pre_hook(lambda _, given: setattr(self, name, given[0]))
-
-    def close(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+def _one_by_one(cuts: Sequence[Cut], source: Model, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
+    texts = [_Text(source, batch) for batch in batches]
+    ours = [[_Text(cut.made, batch) for batch in batches] for cut in cuts]
+    for number in range(source.config.depth):
+        targets = []
+        for text in texts:
+            stop()
+            targets.append(text.step(number))
+        for cut, read in zip(cuts, ours, strict=True):
+            layers = range(source.config.depth) if cut.layers is None else cut.layers
+            if number < _count_whole_layers(cut, source):
+                for text, whole in zip(read, texts, strict=True):
+                    text.x = whole.x
+            elif number in layers:
+                _fit_layer(read, layers.index(number), targets, stop)
 
 
-def _one_by_one(
-    made: Model, source: Model, batches: Sequence[Batch], stop: Callable[[], None], layers: Sequence[int]
-) -> None:
-    layouts = [PackedLayout.of(b) for b in batches]
-    turns = {model: [model.encoder.turns(b.position_ids) for b in batches] for model in (source, made)}
-    theirs = [source.encoder.embed(b.input_ids, b.position_ids, b.segment_ids) for b in batches]
-    ours = [made.encoder.embed(b.input_ids, b.position_ids, b.segment_ids) for b in batches]
-    for number, pattern in enumerate(source.config.patterns):
-        whole = source.encoder.layers[number]
-        assert isinstance(whole, EncoderLayer)
+def _count_whole_layers(cut: Cut, source: Model) -> int:
+    """How many layers from the first on lack nothing: they read what those of the whole model read, and are as they
+    should be."""
+    shapes = source.config.layers
+    layers = range(len(shapes)) if cut.layers is None else cut.layers
+    pairs = enumerate(zip(layers, cut.made.config.layers, strict=True))
+    changed = (place for place, (number, shape) in pairs if number != place or shape != shapes[place])
+    return next(changed, len(layers))
 
-        def run(model: Model, layer: EncoderLayer, x: Tensor, at: int, place: int, pattern: Any = pattern) -> Tensor:
-            return layer(x, layouts[at], LayerTrace(False, False), pattern, turns[model][at][place])
 
-        if number not in layers:
-            theirs = [run(source, whole, x, at, number) for at, x in enumerate(theirs)]
-            continue
-        place = layers.index(number)
-        less = made.encoder.layers[place]
-        assert isinstance(less, EncoderLayer)
-        seen, cut = _Seen(whole), _Seen(less)
-        attention: Any = less.attention.output
-        down: Any = less.feed_forward.down
-        first, second = _Fit(attention, 1), _Fit(down, 1)
-        targets, after = [], []
-        try:
-            for at, (x, y) in enumerate(zip(theirs, ours, strict=True)):
-                stop()
-                after.append(run(source, whole, x, at, number))
-                targets.append((seen.middle, whole.feed_forward.down(seen.inner)))
-                run(made, less, y, at, place)
-                first.add(cut.context, whole.attention.output(seen.context) + x - y)
-            first.solve([] if attention.bias is None else [attention.bias])
-            for at, y in enumerate(ours):
-                stop()
-                run(made, less, y, at, place)
-                middle, added = targets[at]
-                second.add(cut.inner, added + middle - cut.middle)
-            second.solve([] if down.bias is None else [down.bias])
-        finally:
-            seen.close()
-            cut.close()
-        ours = [run(made, less, y, at, place) for at, y in enumerate(ours)]
-        theirs = after
+def _fit_layer(texts: Sequence[_Text], place: int, targets: Sequence[_Target], stop: Callable[[], None]) -> None:
+    """Fit both output matrices of a layer of the cut model, and take the texts through it. Every half of the layer runs
+    once, but for the feed-forward part: twice, since what its output matrix reads is wider than all else that is
+    kept."""
+    layer = texts[0].layer(place)
+    attention: Any = layer.attention.output
+    down: Any = layer.feed_forward.down
+    first, second = _Fit(attention, 1), _Fit(down, 1)
+    contexts = []
+    for text, target in zip(texts, targets, strict=True):
+        stop()
+        with without_output(layer, "attention"):
+            contexts.append(text.attend(place))
+        first.add(contexts[-1], target.attended - text.x)
+    first.solve([] if attention.bias is None else [attention.bias])
+    for text, context, target in zip(texts, contexts, targets, strict=True):
+        stop()
+        text.x = add_attention(layer, text.x, attention(context))
+        with without_output(layer, "feed_forward"):
+            second.add(feed_forward(layer, text.x), target.fed - text.x)
+    second.solve([] if down.bias is None else [down.bias])
+    for text in texts:
+        text.x = add_feed_forward(layer, text.x, feed_forward(layer, text.x))
+
+
+class _Target(NamedTuple):
+    """(T, D) what a layer of the whole model comes to, before any norm: attended: its attention with what it reads.
+    fed: its feed-forward part with what that reads."""
+
+    attended: Tensor
+    fed: Tensor
+
+
+class _Text:
+    """A batch on its way through a model. x: (T, D) what the next layer reads."""
+
+    def __init__(self, model: Model, batch: Batch) -> None:
+        self.model, self.layout = model, PackedLayout.of(batch)
+        self.turns = model.encoder.turns(batch.position_ids)
+        self.x = model.encoder.embed(batch.input_ids, batch.position_ids, batch.segment_ids)
+
+    def layer(self, number: int) -> EncoderLayer:
+        return _layer(self.model, number)
+
+    def attend(self, number: int) -> Tensor:
+        """(T, D) what the attention of a layer adds."""
+        pattern = self.model.config.patterns[number]
+        return attend(self.layer(number), self.x, self.layout, pattern, self.turns[number])
+
+    def step(self, number: int) -> _Target:
+        """Through a layer."""
+        layer, before, attended = self.layer(number), self.x, self.attend(number)
+        middle = add_attention(layer, before, attended)
+        added = feed_forward(layer, middle)
+        self.x = add_feed_forward(layer, middle, added)
+        return _Target(attended + before, added + middle)
 
 
 def _at_once(made: Model, source: Model, kept: KeptUnits, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
