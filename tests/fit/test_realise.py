@@ -30,6 +30,7 @@ from compress.fit.cost.serving import FEW_BITS, FLOAT, Bits, Serving, content, q
 from compress.fit.loss import curves, study
 from compress.fit.loss.row_answers import answers
 from compress.fit.loss.study import Student, as_json
+from compress.fit.make import build
 from compress.fit.make.build import Maker
 from compress.fit.make.candidates import Candidates
 from compress.fit.make.evaluator import Evaluation, Evaluator, Timing
@@ -326,6 +327,16 @@ def test_layers_that_go_are_made_good_by_those_after_them(plain: Case) -> None:
     examples = plain.student.encode_rows(plain.student.train, plain.student.tokenizer)
     whole, near, far = (answers(prepare(m), examples, "cpu") for m in (model, fitted, bare))
     assert np.square(near - whole).mean() < 0.5 * np.square(far - whole).mean()
+
+
+def test_a_probe_that_cuts_nothing_leaves_the_model_alone(plain: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    refitted: list[Any] = []
+    monkeypatch.setattr(build, "refit_all", lambda cuts, *_: refitted.extend(cuts))
+    counts = case_counts(plain)
+    whole, cut = plain.maker._cut((0, 1, 2), counts), plain.maker._cut((0, 2), counts)
+    assert whole.made is plain.loaded.model
+    plain.maker._refit([whole, cut])
+    assert refitted == [cut]
 
 
 def case_counts(plain: Case) -> Any:

@@ -55,7 +55,7 @@ class Maker:
     def narrow(self, layers: tuple[int, ...], counts: Counts, *, fitted: bool = True) -> Model:
         """The model of these layers with so many heads and neurons in each unit of the whole one, fitted anew."""
         cut = self._cut(layers, counts)
-        if fitted and cut.made is not self.source.model:
+        if fitted:
             self._refit([cut])
         return cut.made.eval()
 
@@ -76,7 +76,10 @@ class Maker:
         return Cut(prune_units(model, kept), kept, layers)
 
     def _refit(self, cuts: Sequence[Cut]) -> None:
-        refit_all(cuts, self.source.model, self.student.batches, self.stop)
+        """In place; a cut that is the model itself stays as it is."""
+        changed = [cut for cut in cuts if cut.made is not self.source.model]
+        if changed:
+            refit_all(changed, self.source.model, self.student.batches, self.stop)
 
     def needs_narrowing(self, plan: Plan) -> bool:
         """Whether a plan leaves out layers, heads or neurons, or joins layers."""
