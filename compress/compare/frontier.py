@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from compress.compare.rows import CONDITIONS, Row
 from compress.contracts import fixed_length_of
+from compress.data.tables.table import format_count
 from compress.errors import ExitCode, UserError, list_some, printable
 from evaluation.frontier import TOLERANCE, frontier
 
@@ -65,7 +66,7 @@ def _report_unlike(kinds: Counter[tuple[str, ...]], rows: Sequence[Row]) -> User
     """The error for these conditions, and how many rows were measured under each."""
     apart = [name for i, name in enumerate(CONDITIONS) if len({kind[i] for kind in kinds}) > 1]
     at = [CONDITIONS.index(name) for name in apart]
-    found = "; ".join(f"{_count_rows(n)} {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
+    found = "; ".join(f"{format_count(n)} {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
     names = ", ".join({"latency_shape": "length or texts"}.get(name, name) for name in apart)
     first = kinds.most_common(1)[0][0][at[0]]
     key = apart[0]
@@ -91,13 +92,13 @@ def _describe_ranking(rows: Sequence[Row], able: Sequence[Row], single: Sequence
         )
     if single:
         lines.append(
-            f"{_count_rows(len(single))} compared with some others by unpaired intervals, which are less sensitive, "
+            f"{format_count(len(single))} compared with some others by unpaired intervals, which are less sensitive, "
             f"because the runs have no common resampled rows: {list_some(single, SHOWN)}"
         )
     data = Counter(row.data for row in rows if row.quality is not None)
     if len(data) > 1:
         told = "; ".join(
-            f"{_count_rows(n)} {kind[0]} on {kind[3] or '?'} rows of {_find_dataset(rows, kind)}"
+            f"{format_count(n)} {kind[0]} on {kind[3] or '?'} rows of {_find_dataset(rows, kind)}"
             for kind, n in data.most_common(4)
         )
         lines.append(f"quality was measured on different data or with different metrics, so it is not ranked: {told}")
@@ -115,12 +116,12 @@ def _describe_ranking(rows: Sequence[Row], able: Sequence[Row], single: Sequence
     busy = [row.name for row in rows if row.context.get("contaminated") == "yes"]
     if busy:
         lines.append(
-            f"{_count_rows(len(busy))} timed on a busy machine, so without a latency: {list_some(busy, SHOWN)}"
+            f"{format_count(len(busy))} timed on a busy machine, so without a latency: {list_some(busy, SHOWN)}"
         )
     timed = [row.name for row in rows if row.context.get("clock") == "processor time"]
     if timed:
         lines.append(
-            f"{_count_rows(len(timed))} timed on a busy machine, by processor time, what a call takes when alone: "
+            f"{format_count(len(timed))} timed on a busy machine, by processor time, what a call takes when alone: "
             f"{list_some(timed, SHOWN)}"
         )
     simulated = [row.name for row in rows if row.simulated]
@@ -130,7 +131,7 @@ def _describe_ranking(rows: Sequence[Row], able: Sequence[Row], single: Sequence
         )
     poor = [f"{row.name} ({', '.join(row.missing)})" for row in rows if row.missing and not row.simulated]
     if poor:
-        lines.append(f"{_count_rows(len(poor))} with missing values, shown as —: {list_some(poor, SHOWN)}")
+        lines.append(f"{format_count(len(poor))} with missing values, shown as —: {list_some(poor, SHOWN)}")
     return lines
 
 
@@ -138,7 +139,3 @@ def _find_dataset(rows: Sequence[Row], kind: tuple[str, ...]) -> str:
     return next(
         (row.context["dataset"] for row in rows if row.data == kind and "dataset" in row.context), "unknown data"
     )
-
-
-def _count_rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
