@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from compress.contracts import Frozen, ListOf
+from compress.data.tables.table import format_count
 from compress.errors import describe, nearest, printable
 
 LAYER_RULES = ("every-other", "every-other-from-last", "first", "last", "uniform")
@@ -91,7 +92,7 @@ class StudentSpec(Frozen):
         if self.layers is None:
             chosen = "all layers"
         elif isinstance(self.layers, str):
-            chosen = f"{self.count or 'half of the'} layers ({self.layers})"
+            chosen = f"{format_count(self.count, 'layer') if self.count else 'half of the layers'} ({self.layers})"
         else:
             chosen = f"layers {list(self.layers)}"
         told = f"a student of {chosen} of {'the teacher' if self.model is None else self.model}"

@@ -56,7 +56,7 @@ def check_comparison(given: Given) -> None:
 def _layers(text: str, flag: str) -> int | str:
     if text == "half":
         return text
-    values = parse_numbers(text, flag, "3")
+    values = parse_numbers(text, flag, "3 or half")
     if len(values) != 1:
         why = "one model is made"
         raise UserError("several numbers of layers", where=flag, why=why, do="use --criterion all, or give one")
