@@ -295,8 +295,8 @@ class TrainingPlan(Frozen):
     """auto: measure a few steps with one CPU thread and with all, and keep the faster. Default: all. `--threads` takes
     precedence."""
     validate_every: int | None = Field(default=None, gt=0, le=MOST)
-    """Steps between validations. Default: once at the end of every epoch; without `epochs` and `steps`, after a number
-    of steps that grows with the steps done."""
+    """Steps between validations. Default: at the end of every epoch, but about 20 times at most; without `epochs`
+    and `steps`, after a number of steps that grows with the steps done."""
     validate_start: bool = False
     """Also validate before the first step, so that training from good weights cannot return worse ones."""
     keep_best: bool = True

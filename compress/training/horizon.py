@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from compress.contracts import BatchSource, TrainingPlan
 from compress.errors import UserError
 from compress.training.context import TrainingContext
-from compress.training.length import End, Mode, choose_length, find_end, is_validation_due
+from compress.training.length import End, Mode, choose_length, find_end, find_validation_gap, is_validation_due
 from compress.training.schedule import learning_rate, open_ended_rate, total_steps
 from compress.training.time_limit import format_minutes, limit_length
 
@@ -46,7 +46,8 @@ class Horizon:
             is_due = is_validation_due(step, validated, self.length)
         else:
             every = self._plan.validate_every
-            is_due = ends_epoch if every is None else step % every == 0
+            is_apart = step == 0 or step - validated >= find_validation_gap(self.total)
+            is_due = ends_epoch and is_apart if every is None else step % every == 0
         return is_due or step >= self.total
 
     def update(self, history: Sequence[Mapping[str, float]]) -> None:

@@ -127,6 +127,16 @@ def is_validation_due(step: int, validated: int, length: Length) -> bool:
     return step >= find_next_validation(max(validated, 0), length)
 
 
+MOST_EPOCH_ENDS = 20
+"""Ends of epochs at which a training of fixed length is validated, at most: of few rows, an epoch is over sooner than a
+validation."""
+
+
+def find_validation_gap(total: int) -> int:
+    """Steps from one validation at the end of an epoch to the next one, at least. total: steps of the training."""
+    return total // MOST_EPOCH_ENDS
+
+
 def find_next_validation(validated: int, length: Length) -> int:
     """The step of the validation after the one at step `validated`, 0 for none, where they grow apart."""
     return validated + max(length.first, validated // GROWTH)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from compress.contracts import TrainingPlan
 from compress.errors import UserError
-from compress.training.length import Length, find_next_validation
+from compress.training.length import Length, find_next_validation, find_validation_gap
 
 ROUNDS, MAX_ROUNDS = 3, 50
 """Steps that are timed: at least and at most."""
@@ -79,9 +79,12 @@ def count_steps_in_time(times: StepTimes, limit: float, most: int, validations: 
 def count_validations(plan: TrainingPlan, length: Length | None, epoch_steps: int, steps: int) -> int:
     """Validations of a training of so many steps, the one at its end among them. length: of one whose end is found,
     else None."""
-    every = plan.validate_every or (epoch_steps if length is None else None)
-    if length is None or every is not None:
-        return math.ceil(steps / (every or epoch_steps))
+    every = plan.validate_every
+    if every is None and length is None:
+        every = epoch_steps * max(1, math.ceil(find_validation_gap(steps) / epoch_steps))
+    if every is not None:
+        return math.ceil(steps / every)
+    assert length is not None
     done, found = 0, 0
     while done < steps:
         done, found = min(find_next_validation(done, length), steps), found + 1

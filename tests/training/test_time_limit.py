@@ -69,6 +69,8 @@ def test_as_many_steps_as_fit_with_their_validations() -> None:
 def test_validations_are_counted() -> None:
     assert count_validations(TrainingPlan(epochs=3, **PLAN), None, 10, 25) == 3
     assert count_validations(TrainingPlan(steps=100, validate_every=5, **PLAN), None, 10, 25) == 5
+    short = TrainingPlan(steps=625, **PLAN)
+    assert [count_validations(short, None, epoch, 625) for epoch in (4, 31, 32, 700)] == [20, 21, 20, 1]
     assert count_validations(TrainingPlan(**PLAN), Length(16, 100, 2), 10, 10) == 5
     assert count_validations(TrainingPlan(validate_every=3, **PLAN), Length(16, 100, 2, 3), 10, 10) == 4
     assert count_validations(TrainingPlan(**PLAN), Length(16, 10**9, 2), 10, 10**8) < 200, "they grow apart"

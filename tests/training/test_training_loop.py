@@ -271,6 +271,11 @@ def test_validation_is_at_epoch_ends_unless_told_otherwise(tmp_path: Path) -> No
     assert [row["step"] for row in result.history] == [5, 10, 12]
 
 
+def test_many_short_epochs_are_not_all_validated(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, plan={"validate_every": None, "steps": 220})
+    assert [row["step"] for row in result.history] == [*range(15, 220, 15), 220]
+
+
 def test_validating_more_often_does_not_change_the_training(tmp_path: Path) -> None:
     prints_ = []
     for every in (1, 5):
