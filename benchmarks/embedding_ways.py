@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
+from onnx_peers import StandIn, export, open_session, quantize
 
 from compress.onnx.runtimes import Runtime
 from compress.predict.predictor import Predictor
 from evaluation.cost.size import MB, weights_bytes
 
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 STATES = "last_hidden_state"
 CALIBRATION = 128
 """Texts that OpenVINO's ranges are observed on, the default of optimum-intel."""
@@ -63,16 +61,7 @@ def open_onnx(asked: Request) -> Way:
 
 
 def open_onnx_int8(asked: Request) -> Way:
-    """`export_dynamic_quantized_onnx_model(model, "avx512_vnni", ...)`: the options that it and optimum hand to ONNX
-    Runtime's quantizer."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    file = asked.work / "model_qint8_avx512_vnni.onnx"
-    if not file.exists():
-        options = {"WeightSymmetric": True, "ActivationSymmetric": False, "EnableSubgraph": False}
-        quantize_dynamic(
-            _export(asked), file, per_channel=True, weight_type=QuantType.QInt8, extra_options=options
-        )  # fmt: skip
+    file = quantize(_export(asked), asked.work / "model_qint8_avx512_vnni.onnx")
     return _in_onnxruntime("sentence-transformers, ONNX Runtime dynamic int8", asked, file)
 
 
@@ -121,32 +110,6 @@ PEERS: Mapping[str, Callable[[Request], Way]] = {
 """The first is what the others are compared with."""
 
 
-class _Encoder(torch.nn.Module):
-    """Stands in for the BERT of sentence-transformers. states: input arrays by name → (B, L, D) hidden states."""
-
-    def __init__(self, config: Any, states: Callable[[dict[str, np.ndarray]], np.ndarray]) -> None:
-        super().__init__()
-        self.config, self._states = config, states
-
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor, **_: Any
-    ) -> Any:
-        tensors = (input_ids, attention_mask, token_type_ids)
-        arrays = {name: tensor.numpy() for name, tensor in zip(INPUTS, tensors, strict=True)}
-        return SimpleNamespace(last_hidden_state=torch.from_numpy(self._states(arrays)))
-
-
-class _States(torch.nn.Module):
-    """The hidden states of a BERT of transformers, for the exporter."""
-
-    def __init__(self, encoder: torch.nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return self.encoder(**dict(zip(INPUTS, inputs, strict=True))).last_hidden_state
-
-
 def _load(asked: Request) -> Any:
     from sentence_transformers import SentenceTransformer
 
@@ -158,27 +121,11 @@ def _as_way(name: str, model: Any, file: Path) -> Way:
 
 
 def _export(asked: Request) -> Path:
-    """The encoder as an ONNX file, by torch's exporter from traces, which optimum calls."""
-    file = asked.work / "model.onnx"
-    if not file.exists():
-        encoder = _States(_load(asked)[0].auto_model).eval()
-        example = tuple(torch.ones(2, 8, dtype=torch.long) for _ in INPUTS)
-        free = {0: "batch", 1: "length"}
-        torch.onnx.export(
-            encoder, example, str(file), input_names=list(INPUTS), output_names=[STATES], opset_version=17,
-            dynamic_axes={**dict.fromkeys(INPUTS, free), STATES: free}, dynamo=False,
-        )  # fmt: skip
-    return file
+    return export(_load(asked)[0].auto_model, STATES, asked.work / "model.onnx", {0: "batch", 1: "length"})
 
 
 def _in_onnxruntime(name: str, asked: Request, file: Path) -> Way:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = asked.threads
-    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    read = {one.name for one in session.get_inputs()}
-    return _replaced(name, asked, file, lambda arrays: session.run([STATES], _only(arrays, read))[0])
+    return _replaced(name, asked, file, open_session(file, asked.threads))
 
 
 def _in_openvino(name: str, asked: Request, file: Path) -> Way:
@@ -186,17 +133,13 @@ def _in_openvino(name: str, asked: Request, file: Path) -> Way:
 
     how = {"INFERENCE_NUM_THREADS": asked.threads, "PERFORMANCE_HINT": "LATENCY"}
     request = openvino.Core().compile_model(file, "CPU", how).create_infer_request()
-    return _replaced(name, asked, file.with_suffix(".bin"), lambda arrays: request.infer(arrays)[STATES].copy())
+    return _replaced(name, asked, file.with_suffix(".bin"), lambda arrays: request.infer(dict(arrays))[STATES].copy())
 
 
-def _replaced(name: str, asked: Request, file: Path, states: Callable[[dict[str, np.ndarray]], np.ndarray]) -> Way:
+def _replaced(name: str, asked: Request, file: Path, states: Callable[[Mapping[str, np.ndarray]], np.ndarray]) -> Way:
     model = _load(asked)
-    model[0].model = _Encoder(model[0].auto_model.config, states)
+    model[0].model = StandIn(model[0].auto_model.config, STATES, states)
     return _as_way(name, model, file)
-
-
-def _only(arrays: Mapping[str, np.ndarray], names: set[str]) -> dict[str, np.ndarray]:
-    return {name: values for name, values in arrays.items() if name in names}
 
 
 def _megabytes(file: Path) -> float:
