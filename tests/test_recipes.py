@@ -101,7 +101,7 @@ def test_distilbert_is_as_published() -> None:
 def test_distilbert_trains_student_and_control_from_the_same_layers_of_the_teacher() -> None:
     recipe = load_recipe("distilbert")
     (task,) = recipe.stages
-    assert (task.level, task.control, task.use_unlabelled) == ("task_specific", True, True)
+    assert (task.level, task.control, task.use_unlabelled) == ("task_specific", True, "auto")
     assert (task.student.init, task.student.head) == ("teacher", "teacher")
     assert layers.resolve(task.student, 4) == [1, 3]
     assert recipe.data is not None

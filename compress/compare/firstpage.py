@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from compress.compare import table
 from compress.compare.frontier import RankedRow, rank_rows
@@ -24,7 +23,7 @@ from compress.tracking.firstpage import END, HEADING, write_page
 from compress.tracking.reading import Reader, StoredRun
 from compress.tracking.registering import FLAVOUR_TAG, PROMOTED_TAG
 from compress.tracking.store import Store, short
-from compress.tracking.view import DEPLOYABLE, NO, PARETO, STAGE, YES, page_state
+from compress.tracking.view import DEPLOYABLE, NAME, NO, PARETO, STAGE, YES, SavedView, page_state, view_key
 from evaluation.quality.pairing import ResampledMetric
 
 log = logging.getLogger(__name__)
@@ -34,12 +33,12 @@ SHOWN = 20  # rows of the description's table
 
 @dataclass(frozen=True)
 class FirstPage:
-    """tags: run id → its tags.  verdict: Markdown.  views: metric of the quality axis → state of the saved view, the
-    metric of the newest model last."""
+    """tags: run id → its tags.  verdict: Markdown.  views: one for each metric and data set, that of the newest model
+    last."""
 
     tags: Mapping[str, Mapping[str, str]]
     verdict: str
-    views: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    views: Sequence[SavedView] = ()
 
 
 def renew_finished() -> None:
@@ -56,8 +55,7 @@ def renew(store: Store, experiment: str) -> None:
         runs = reader.runs(listed)
         if runs:
             page = build(runs, lambda shown: read_resampled(reader, shown, []))
-            views = {f"quality/{metric}": state for metric, state in page.views.items()}
-            write_page(reader.client, experiment, runs, page.tags, views, page.verdict)
+            write_page(reader.client, experiment, runs, page.tags, page.views, page.verdict)
     except Exception as error:
         log.info("the first page of %s was not renewed: %s", experiment, short(error))
 
@@ -85,7 +83,7 @@ def build(runs: Sequence[StoredRun], read: Callable[[Sequence[StoredRun]], Mappi
             belongs = run.tags.get("compress.role") == "stage" and run.parent in shipped
             tags[run.run_id] = {DEPLOYABLE: STAGE if belongs else NO, PARETO: MISSING}
     own = rows[: len(models)]
-    return FirstPage(tags, describe(judged, decide(judged), notes), dict(_build_views(models, own)))
+    return FirstPage(tags, describe(judged, decide(judged), notes), list(_build_views(models, own)))
 
 
 def describe(judged: Sequence[RankedRow], verdict: Verdict | None, notes: Sequence[str]) -> str:
@@ -172,13 +170,23 @@ def _name_parent(run: StoredRun) -> str:
     return run.tags.get("compress.model") or run.name
 
 
-def _build_views(models: Sequence[StoredRun], rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Metric → the state of its view; models and their rows, the newest first."""
-    metrics = list(dict.fromkeys(row.metric for row in rows if row.metric is not None))
+def _build_views(models: Sequence[StoredRun], rows: Sequence[Row]) -> Iterator[SavedView]:
+    """The views, the newest last; models and their rows, the newest first. Figures of several metrics or data sets in
+    one chart would have nothing to say."""
+    measured = [row for row in rows if row.metric is not None]
+    groups = list(dict.fromkeys((row.metric or "", row.context.get("dataset", "")) for row in measured))
+    metrics = [metric for metric, _ in groups]
     nested = not any(run.parent for run in models)
     search = f"tags.{DEPLOYABLE} != '{NO}'" if nested else f"tags.{DEPLOYABLE} = '{YES}'"
-    for metric in reversed(metrics):
-        some = [row for row in rows if row.metric == metric]
+    for at, (metric, data) in reversed(list(enumerate(groups))):
+        some = [row for row in measured if (row.metric, row.context.get("dataset", "")) == (metric, data)]
         known = set.intersection(*(set(row.values) for row in some))
-        only = f" AND tags.`measured.metric` = '{metric}'" if len(metrics) > 1 else ""
-        yield metric, page_state(f"quality/{metric}", search=search + only, known=known, nested=nested)
+        clauses, name, key = [search], NAME, view_key(metric)
+        if len(set(metrics)) > 1:
+            clauses.append(f"tags.`measured.metric` = '{metric}'")
+        if metrics.count(metric) > 1:
+            quote = '"' if "'" in data else "'"
+            clauses.append(f"tags.`measured.dataset` = {quote}{data}{quote}")
+            name, key = f"{NAME}: {data}", view_key(metric, data if metric in metrics[:at] else None)
+        state = page_state(f"quality/{metric}", search=" AND ".join(clauses), known=known, nested=nested)
+        yield SavedView(key, name, state)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compress.tracking.files import AT_ONCE, run_at_once
 from compress.tracking.models import NOTE
 from compress.tracking.reading import StoredRun
-from compress.tracking.view import NAME, view_key, write_view
+from compress.tracking.view import SavedView, newest_view, write_view
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,11 +25,11 @@ def write_page(
     experiment: str,
     runs: Sequence[StoredRun],
     tags: Mapping[str, Mapping[str, str]],
-    views: Mapping[str, dict[str, Any]],
+    views: Sequence[SavedView],
     verdict: str,
 ) -> None:
-    """Write what differs from what the store has. tags: run id → tags.  views: quality → state of its saved view, in
-    their order.  verdict: Markdown from HEADING to END. Raises what the client raises."""
+    """Write what differs from what the store has. tags: run id → tags.  views: the last one opens.  verdict: Markdown
+    from HEADING to END. Raises what the client raises."""
     from mlflow.entities import RunTag
 
     calls = []
@@ -42,8 +42,10 @@ def write_page(
             raise error
     found = client.get_experiment_by_name(experiment)
     assert found is not None
-    for quality, state in views.items():
-        write_view(client, found.experiment_id, view_key(quality), state, NAME, found.tags)
+    written = False
+    for view in views:
+        opens = view is views[-1] and (written or newest_view(found.tags) != view.key)
+        written |= write_view(client, found.experiment_id, view.key, view.state, view.name, found.tags, again=opens)
     before = found.tags.get(NOTE, "")
     after = replace_verdict(before, verdict)
     if after != before and len(after) <= DESCRIPTION_LIMIT:  # never cut: what a person wrote may be at the end

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from compress.tracking import records as rec
 from compress.tracking.models import FROM_TAG, KEY_TAG
 from compress.tracking.reading import ListedRun, Reader, StoredRun
 from compress.tracking.store import Store, open_client
-from compress.tracking.view import PREFIX, TAG
+from compress.tracking.view import newest_view
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -62,7 +61,7 @@ def find_page(store: Store, experiment: str | None = None) -> Page | None:
     found = experiment_named(client, experiment) if experiment else _newest(client)
     if found is None:
         return None
-    return Page(found.experiment_id, found.name, _newest_view(found.tags))
+    return Page(found.experiment_id, found.name, newest_view(found.tags))
 
 
 def list_runs(store: Store, experiment: str | None = None, limit: int = 50, *, deleted: bool = False) -> list[RunRow]:
@@ -125,17 +124,6 @@ def _newest(client: MlflowClient) -> Experiment | None:
         max_results=1,
     )
     return experiments[runs[0].info.experiment_id] if runs else None
-
-
-def _newest_view(tags: Mapping[str, str]) -> str | None:
-    made: dict[str, int] = {}
-    for tag, value in tags.items():
-        if tag.startswith(TAG + PREFIX):
-            try:
-                made[tag.removeprefix(TAG)] = int(json.loads(value)["createdAt"])
-            except (ValueError, KeyError, TypeError):
-                continue  # not as we wrote it
-    return max(made, key=lambda v: made[v]) if made else None
 
 
 def row_of(run: Run, experiments: dict[str, str]) -> RunRow:

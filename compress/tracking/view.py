@@ -15,6 +15,7 @@ import shlex
 import time
 import zlib
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -51,9 +52,31 @@ YES, STAGE, NO = "yes", "stage", "no"
 DATE = "attributes.start_time"
 
 
-def view_key(quality: str = DEFAULT_QUALITY) -> str:
-    """Name of the view whose quality axis is this metric: one an experiment for each kind of task in it."""
-    return PREFIX + slug(quality.rsplit("/", 1)[-1])
+@dataclass(frozen=True)
+class SavedView:
+    """key: of its tag.  name: for people.  state: of the runs page."""
+
+    key: str
+    name: str
+    state: dict[str, Any]
+
+
+def view_key(quality: str = DEFAULT_QUALITY, data: str | None = None) -> str:
+    """Name of the view whose quality axis is this metric: one an experiment for each kind of task in it. data: the data
+    set that its models were measured on, where it is not the only one and not the newest."""
+    return "-".join([PREFIX + slug(quality.rsplit("/", 1)[-1]), *([slug(data)] if data else [])])
+
+
+def newest_view(tags: Mapping[str, str]) -> str | None:
+    """The key of the saved view that was written last. tags: of the experiment."""
+    made: dict[str, int] = {}
+    for tag, value in tags.items():
+        if tag.startswith(TAG + PREFIX):
+            try:
+                made[tag.removeprefix(TAG)] = int(json.loads(value)["createdAt"])
+            except (ValueError, KeyError, TypeError):
+                continue  # not as we wrote it
+    return max(made, key=lambda v: made[v]) if made else None
 
 
 def deep_link(
@@ -107,14 +130,18 @@ def write_view(
     page: dict[str, Any],
     name: str,
     tags: Mapping[str, str] | None = None,
-) -> None:
-    """Writes a saved view unless it is there as we would write it. tags: of the experiment, if they are known. Raises
-    what the client raises."""
+    *,
+    again: bool = False,
+) -> bool:
+    """Writes a saved view unless it is there as we would write it; returns whether it wrote. tags: of the experiment,
+    if they are known.  again: write it in any case, as the newest view is what opens. Raises what the client raises."""
     tag = TAG + key
     old = (client.get_experiment(experiment_id).tags if tags is None else tags).get(tag)
     state = pack_state(page)
-    if old is None or json.loads(old).get("state") != state:
+    written = again or old is None or json.loads(old).get("state") != state
+    if written:
         client.set_experiment_tag(experiment_id, tag, view_tag(state, name))
+    return written
 
 
 def view_tag(state: str, name: str = NAME) -> str:

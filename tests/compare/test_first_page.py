@@ -69,7 +69,8 @@ def test_each_model_is_one_row_and_a_chain_holds_its_stages() -> None:
     assert page.tags["chain"]["pareto"] == page.tags["tiny"]["pareto"] == "yes"
     assert page.tags["teacher"]["pareto"] == "maybe: chain", "these intervals are not paired"
     assert page.tags["chain/control"]["pareto"] == "—"
-    state = page.views["accuracy"]
+    (view,) = page.views
+    state = view.state
     assert state["searchFilter"] == "tags.deployable != 'no'"
     assert state["orderByKey"] == "attributes.start_time", "else the page does not nest the stages"
     axes = [card["xaxis"]["key"] for card in state["compareRunCharts"] if card["type"] == "SCATTER"]
@@ -117,7 +118,8 @@ def test_runs_below_a_summary_are_models_in_a_flat_table() -> None:
     runs = [run("seeds", "summary"), run("seed 0", above="seeds"), run("seed 1", above="seeds", ms=None)]
     page = build(runs, nothing)
     assert [tags["deployable"] for tags in page.tags.values()] == ["no", "yes", "yes"]
-    state = page.views["accuracy"]
+    (view,) = page.views
+    state = view.state
     assert state["searchFilter"] == "tags.deployable = 'yes'", "a nested table would hide them in the summary's row"
     assert state["orderByKey"] == "metrics.`quality/accuracy`"
     axes = [card["xaxis"]["key"] for card in state["compareRunCharts"] if card["type"] == "SCATTER"]
@@ -126,8 +128,21 @@ def test_runs_below_a_summary_are_models_in_a_flat_table() -> None:
 
 def test_tasks_have_views_of_their_own() -> None:
     page = build([run("tags", metric="f1"), TEACHER, run("without figures", accuracy=None)], nothing)
-    assert list(page.views) == ["accuracy", "f1"], "that of the newest run is written last, and opens"
-    assert page.views["f1"]["searchFilter"] == "tags.deployable != 'no' AND tags.`measured.metric` = 'f1'"
+    accuracy, f1 = page.views
+    assert accuracy.key == "compress-accuracy"
+    assert f1.key == "compress-f1", "that of the newest run is written last, and opens"
+    assert f1.state["searchFilter"] == "tags.deployable != 'no' AND tags.`measured.metric` = 'f1'"
+
+
+def test_data_sets_have_views_of_their_own() -> None:
+    reviews = {"measured.dataset": "reviews.csv/test", "measured.dataset_digest": "d"}
+    page = build([run("newest", **reviews), TEACHER, run("older", **reviews)], nothing)
+    opinions, newest = page.views
+    assert opinions.key.startswith("compress-accuracy-opinions-test")
+    assert opinions.name == "Quality, size, latency: opinions/test"
+    assert opinions.state["searchFilter"] == "tags.deployable != 'no' AND tags.`measured.dataset` = 'opinions/test'"
+    assert newest.key == "compress-accuracy"
+    assert newest.state["searchFilter"].endswith("tags.`measured.dataset` = 'reviews.csv/test'")
 
 
 def test_simulated_models_are_not_deployable() -> None:

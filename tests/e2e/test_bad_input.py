@@ -211,7 +211,8 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "no unlabelled split": (
         lambda _: {"unlabelled": None}, (*DISTILL, "--set", "stages.0.use_unlabelled=true"),
-        "bad: split 'unlabelled' not found; known: test, train, validation",
+        "bad: there are no texts without labels, which the recipe's use_unlabelled asks for; add some with "
+        "--unlabelled, or set use_unlabelled to auto",
     ),
 }  # fmt: skip
 

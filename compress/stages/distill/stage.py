@@ -18,7 +18,7 @@ from compress.stages.distill.preparation import build_objectives
 from compress.stages.distill.queries import check_ranking
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.task_specific import TaskPreparation
-from compress.stages.distill.text_rows import count_text
+from compress.stages.distill.text_rows import check_text, count_text
 from compress.stages.distill.two_tokenizers import check_comparable
 from compress.stages.distill.vectors import check_objectives
 from compress.stages.shared.model_shape import ModelShape, read_shape
@@ -40,6 +40,7 @@ class Stage:
         if not corpus and (table := self.context.opened()) is not None:
             check_objectives(build_objectives(self.spec), self.spec, task_of(table.task))
             check_ranking(build_objectives(self.spec), self.spec, task_of(table.task))
+            check_text(self.spec, table, self.context)
         if not corpus and donor is None and recipe.has_column_teacher:
             donor = self._student_shape(start)
         where, block = ("corpus.max_length", recipe.corpus) if corpus else ("data.max_length", recipe.data)

@@ -77,6 +77,15 @@ def uses_text(spec: Spec, table: Table, context: StageContext) -> bool:
     return wanted
 
 
+def check_text(spec: Spec, table: Table, context: StageContext) -> None:
+    """Raises UserError, before any model is trained, where text is asked for and there is none."""
+    if uses_text(spec, table, context) and "unlabelled" not in table.splits:
+        raise UserError(
+            "there are no texts without labels, which the recipe's use_unlabelled asks for", where=table.name,
+            do="add some with --unlabelled, or set use_unlabelled to auto",
+        )  # fmt: skip
+
+
 def count_text(spec: Spec, context: StageContext) -> int:
     """How many rows without labels are trained on, before any is found to be one to leave out."""
     table, data = context.opened(), context.recipe.data
