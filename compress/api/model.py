@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from compress.onnx.runtimes import Runtime
     from compress.predict.embedder import Embedder
     from compress.predict.predictor import Predictor
+    from compress.predict.ranking import RankedDocument
 
 
 class Model:
@@ -63,6 +64,21 @@ class Model:
             why = f"{len(given)} and {len(seconds)}"
             raise UserError("there are not as many second texts as first ones", why=why, do="give one of each")
         return self._predictor.predict(given, seconds, max_length=max_length) if given else []
+
+    def rank(
+        self, query: str, documents: Sequence[str], *, top: int | None = None, max_length: int | None = None
+    ) -> list[RankedDocument]:
+        """The documents sorted for the query by a reranker, best first. Each has `index` (its place among `documents`),
+        `score` and `document`.
+
+        top: how many; None: all.  max_length: of query and document, in tokens; None: what the model was trained on.
+        Raises UserError for a model that is no reranker.
+        """
+        from compress.predict.ranking import rank_documents
+
+        (asked,) = _list_texts([query], "query")
+        given = _list_texts(documents, "document")
+        return rank_documents(self._predictor, asked, given, top=top, max_length=max_length)
 
     def embed(self, texts: str | Sequence[str]) -> np.ndarray:
         """(N, width) float32: a vector of each text, pooled and post-processed as the folder says.

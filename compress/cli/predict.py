@@ -30,6 +30,8 @@ _WORKERS, _ON = worker_options(
 @click.argument("model", type=ModelName())
 @click.argument("texts", nargs=-1)
 @click.option("--pair", "pairs", multiple=True, metavar="TEXT", help="Second text of a pair; once for each TEXT.")
+@click.option("--query", metavar="TEXT", help="Rerankers: rank TEXTS, or the rows of --file, for this query.")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="--query: print the best N only (default: all).")
 @click.option(
     "--question",
     "questions",
@@ -106,6 +108,8 @@ def command(
     model: str,
     texts: tuple[str, ...],
     pairs: tuple[str, ...],
+    query: str | None,
+    top: int | None,
     questions: tuple[str, ...],
     contexts: tuple[str, ...],
     file: Place | None,
@@ -126,6 +130,7 @@ def command(
       compress predict runs/distilbert/student --file texts.txt --json
       compress predict runs/embedder --embeddings --file rows.jsonl --json
       compress predict runs/finetune/model --question "Who ran?" --context "Rollo ran to the sea."
+      compress predict runs/reranker --query "who ran to the sea" --file documents.txt --top 10
       compress predict runs/distilbert/student --file FOLDER --output answers --workers 4 --bad-rows bad.jsonl
 
     With --json: one JSON object per line and text (JSONL). In a pipe, a line waits at most 50 ms for others to be
@@ -133,7 +138,7 @@ def command(
     modules.json specifies (written by sentence-transformers or compress analyze --save-embedder); else mean pooling.
     """
     from compress.cli._flags import refuse_flags
-    from compress.commands.predict import predict_texts
+    from compress.commands.predict import predict_texts, rank_texts
     from compress.commands.predict_shards import ShardOptions, predict_shards
     from compress.data.reading.files import SUFFIXES
     from compress.errors import UserError, require_short_path
@@ -149,6 +154,14 @@ def command(
             "--no-answer-threshold": no_answer_threshold, "--long-text": long_text,
         }  # fmt: skip
         refuse_flags(others, "does not apply to embeddings", "remove it, or remove --embeddings")
+    if query is None:
+        refuse_flags({"--top": top}, "has no effect without --query", "add --query TEXT")
+    else:
+        others = {
+            "--pair": pairs, "--question": questions, "--context": contexts, "--embeddings": embeddings,
+            "--text-pair-column": text_pair_column, "--bad-rows": bad_rows, "--output": where["output"],
+        }  # fmt: skip
+        refuse_flags(others, "cannot be combined with --query", "remove it")
     output: Path | None = where["output"]
     if file is None:
         of_rows = {"--text-column": text_column, "--text-pair-column": text_pair_column, "--bad-rows": bad_rows}
@@ -173,5 +186,8 @@ def command(
     if output is not None and file is not None:
         shards = ShardOptions(shard_rows or SHARD_ROWS, join, bad_rows)
         predict_shards(request, file, shards, replace(options, **where))
+        return
+    if query is not None:
+        rank_texts(request, query, texts, file, options, top)
         return
     predict_texts(request, texts, pairs, file, options, questions=questions, contexts=contexts, bad_rows=bad_rows)

@@ -13,8 +13,9 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.reading.remote import Place, RemotePath
 from compress.errors import UserError
-from compress.predict.rows.answers import Answerer, ModelRequest
-from compress.predict.rows.inputs import PredictionInput, Reject, Row, TextColumns, stop_at
+from compress.predict.ranking import check_reranker, rank_documents
+from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnswerer
+from compress.predict.rows.inputs import DOCUMENTS, BadRow, PredictionInput, Reject, Row, TextColumns, stop_at
 from compress.predict.rows.reading import find_kind, has_objects, is_blank, list_files, read_rows
 from compress.predict.rows.windows import divide
 from compress.storage.lines import new_lines, write_line
@@ -47,6 +48,38 @@ def predict_texts(
         lenient = bad_rows is not None
         source = iter(given) if file is None else read_all(list_files(file), answerer.columns, lenient=lenient)
         write_answers(answerer, source, file or len(given), options, reject)
+
+
+def rank_texts(
+    request: ModelRequest, query: str, texts: Sequence[str], file: Place | None, options: RunOptions, top: int | None
+) -> None:
+    """Sort documents of the command line, a file, a folder or standard input for a query; writes a line for each.
+
+    top: how many of them; None: all. Raises UserError when there are none, and for a model that is no reranker.
+    """
+    given = _given(texts, (), (), (), file)
+    console = Console(quiet=options.quiet, json=options.json)
+    answerer = request.open(console)
+    assert isinstance(answerer, PredictionAnswerer)
+    check_reranker(answerer.predictor)
+    columns = DOCUMENTS.renamed(request.text_column, None)
+    rows = given if file is None else [row for row in read_all(list_files(file), columns) if row is not None]
+    found = [_require(row) for row in rows]
+    with console.slow_progress("rank", len(found), "documents") as progress:
+        ranked = rank_documents(
+            answerer.predictor, query, [one.text for one in found], top=top, told=progress.update
+        )  # fmt: skip
+    for one in ranked:
+        beside = found[one.index].beside
+        line = json.dumps({**beside, **one.as_json()}, ensure_ascii=False) if options.json else one.line()
+        write_line(sys.stdout, line)
+
+
+def _require(row: Row) -> PredictionInput:
+    """What a row asks. Raises the error of a bad row."""
+    if isinstance(row, BadRow):
+        raise row.error
+    return row
 
 
 def read_all(files: Iterable[Place], columns: TextColumns, *, lenient: bool = False) -> Iterator[Row | None]:

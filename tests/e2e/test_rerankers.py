@@ -13,6 +13,8 @@ from e2e_toy import BAD, GOOD, SPEAKERS, THINGS, Cli, write_rows
 from example_counts import thorough_but
 from sentence_folders import as_sentence_transformers
 
+from compress.api.model import load
+from compress.errors import printable
 from compress.fit.cost import block_table
 from compress.modelfolder.folder import inspect, load_model, save_model
 from compress.predict.predictor import Predictor
@@ -85,6 +87,47 @@ def test_folders_of_sentence_transformers_are_rerankers(
     assert done.code == 0, done.err
     assert {"quality/ndcg_at_10", "quality/mrr_at_10_low"} <= figures(done).keys()
     assert json.loads(done.out)["models"][0]["context"]["rows"] == str(SPLITS["test"])
+
+
+RANK = ("predict", "mine", "--query", "the film was good", "--threads", "1")
+
+
+def test_documents_are_ranked_for_a_query(mine: Path, compress: Cli, tmp_path: Path) -> None:
+    documents = [pair for _, pair in PAIRS] + ["she said the film was good", "the plot"]
+    scores = [answer.score for answer in Predictor(mine).predict([RANK[3]] * 4, documents)]
+    order = sorted(range(4), key=lambda i: -scores[i])
+    assert order.index(0) + 1 == order.index(2), "the same document twice: the first one comes first"
+    done = compress(*RANK, *documents)
+    assert [line.split("\t")[1] for line in done.out.splitlines()] == [printable(documents[i], 200) for i in order]
+    file = tmp_path / "documents.jsonl"
+    write_rows(file, [{"id": f"d{i}", "document": text} for i, text in enumerate(documents)])
+    done = compress(*RANK, "--file", file, "--top", "2", "--json")
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert [(row["id"], row["index"], row["document"]) for row in rows] == [
+        (f"d{i}", i, documents[i]) for i in order[:2]
+    ]
+    found = load(mine).rank(RANK[3], documents, top=3)
+    assert [one.index for one in found] == order[:3]
+    assert [one.score for one in found] == pytest.approx([scores[i] for i in order[:3]], abs=1e-6)
+    assert load(mine).rank(RANK[3], []) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ((*RANK, "text", "--pair", "other"), "--pair: cannot be combined with --query; remove it"),
+        ((*RANK[:2], "text", "--top", "3"), "--top: has no effect without --query; add --query TEXT"),
+        (RANK, 'no input text; give texts, or --file FILE ("-" for standard input)'),
+        ((*RANK, "--file", "bad.jsonl"), "bad.jsonl:2: the row has no document; did you mean 'documents'?"),
+        (("predict", "other", *RANK[2:], "a"), "other: only rerankers rank documents: the task of the model is class"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_ranked(mine: Path, other_model: Path, compress: Cli, words: tuple[str, ...], line: str) -> None:
+    write_rows(Path("bad.jsonl"), [{"document": "a"}, {"documents": "b"}])
+    done = compress(*words)
+    assert (done.code, done.out) == (2, "")
+    assert f"error: {line}" in done.err
 
 
 # --- the verbs ----------------------------------------------------------------------------------------------------

@@ -216,7 +216,8 @@ class Task(FormTask):
 
     def check_texts(self, pairs: Sequence[str] | None) -> None:
         if pairs is None:
-            raise UserError("a reranker needs pairs of a query and a document", why="found single texts")
+            do = "give each text its --pair, or one --query for all texts"
+            raise UserError("a reranker needs pairs of a query and a document", why="found single texts", do=do)
 
     # --- answering and scoring --------------------------------------------------------------------------------
 

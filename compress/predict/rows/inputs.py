@@ -107,6 +107,8 @@ class TextColumns:
 
 EMBEDDED = TextColumns(TEXT)
 """What vectors are made of."""
+DOCUMENTS = TextColumns(["document", "passage", *TEXT])
+"""What is ranked."""
 
 
 def build_row(
