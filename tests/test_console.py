@@ -205,6 +205,22 @@ def test_slow_progress_on_a_terminal_begins_late(clock: Clock, monkeypatch: pyte
     assert "10/10 100%" in terminal.getvalue(), "the last update is drawn, however soon it came"
 
 
+def test_a_bar_within_a_bar(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    console = Console(out=io.StringIO(), err=terminal)
+    with console.progress("train", 10) as outer:
+        outer.update(1)
+        with console.slow_progress("validation", 4, "batches") as inner:
+            clock.now += 5
+            inner.update(2)
+        clock.now += 5
+        outer.update(10)
+    assert "validation" in terminal.getvalue()
+    assert "2/4 50%" in terminal.getvalue()
+    assert "10/10 100%" in terminal.getvalue()
+
+
 def test_a_bar_takes_nothing_from_a_piped_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stdout", pipe := io.StringIO())

@@ -184,8 +184,8 @@ def _answer(
     for note in examples.notes:
         say(f"{subject.name}: {note}")
     require_same_answers(predictor, examples, "the data")
-    with watch(f"scoring {subject.name}", len(examples), "rows") as progress:
-        logits = predictor.logits(examples, told=progress.update)
+    with watch(f"scoring {subject.name}", len(rows), "rows") as progress:  # a row may be several examples
+        logits = predictor.logits(examples, told=lambda done: progress.update(done * len(rows) // len(examples)))
     by_model = predictor.answered.tolist() if isinstance(predictor, CascadePredictor) else ()
     scored = predictor.task.score(logits, predictor.label_names, examples, rows)
     return _Answered(examples, logits, scored, by_model)

@@ -280,6 +280,13 @@ def test_evaluating_shows_progress_with_units(taught: Path, compress: Cli, monke
     assert "scoring" not in done.out
 
 
+def test_a_long_validation_shows_its_progress(taught: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compress.console.console.SLOW_SECONDS", 0.0)
+    done = compress("finetune", TEACHER, "--data", "data", "--steps", "2", "--output", "runs/watched")
+    assert done.code == 0, done.err
+    assert re.search(r"0-finetune validation (\d+)/\1 100% [\d.,e+]+ batches/s\n", done.err), done.err
+
+
 @pytest.mark.parametrize("flags", [(), ("--embeddings",)])
 def test_tables_that_cannot_be_read(taught: Path, compress: Cli, flags: tuple[str, ...]) -> None:
     cases = {

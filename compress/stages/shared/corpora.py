@@ -137,7 +137,7 @@ def corpus_validation(source: BatchSource, context: StageContext) -> Callable[[n
         shared = share_out([batch.tokens for batch in batches])
         losses, counts, hits, pairs = [], [], [], []
         needs = Needs(mlm="masked", pair_logits=has_pairs)
-        for batch, output in outputs_of(module, [batches[place] for place in shared], needs, context):
+        for batch, output in outputs_of(module, (batches[i] for i in shared), len(shared), needs, context):
             loss, masked = _masked_loss(batch, output)
             losses.append(loss)
             counts.append(masked)
@@ -169,7 +169,8 @@ def mask_overfitting(
         for epoch, index in last_steps(source, steps, GAP_STEPS):
             for side, batches in enumerate((source, fresh)):
                 found = [b.to(context.device) for b in batches.step(epoch, index)]
-                losses = [_masked_loss(b, o) for b, o in outputs_of(module, found, Needs(mlm="masked"), context)]
+                outputs = outputs_of(module, found, len(found), Needs(mlm="masked"), context)
+                losses = [_masked_loss(b, o) for b, o in outputs]
                 sums[side].append(sum(map(float, copy_to_host([loss for loss, _ in losses]))))
                 counts[side].append(sum(count for _, count in losses))
         told = mask_gap(sums[0], counts[0], sums[1], counts[1])

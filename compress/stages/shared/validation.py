@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from compress.console.console import watch_slow_work
 from compress.contracts import Batch, EncoderOutput, Needs, Teacher
 from compress.data.batches.evaluation_batches import (
     EvaluationBatches,
@@ -56,15 +57,16 @@ def task_validation(
     def validate(module: nn.Module) -> dict[str, float]:
         hard, shared = HardLabels(), share_out(batches.tokens)
         losses, counts, rows_of, outputs = [], [], [], []
-        for batch, output in outputs_of(module, (batches[place] for place in shared), Needs(logits=True), context):
+        found = (batches[place] for place in shared)
+        for batch, output in outputs_of(module, found, len(shared), Needs(logits=True), context):
             assert output.logits is not None
             counts.append(hard.count(batch.on_host))
             losses.append(hard(output, None, batch))
             rows_of.append(batch.on_host.row_ids.numpy())
             outputs.append(output.logits)
-        found = copy_to_host([*losses, *outputs])
-        means = [float(mean) for mean in found[: len(losses)]]
-        parts = collect(shared, list(zip(means, counts, rows_of, found[len(losses) :], strict=True)))
+        copied = copy_to_host([*losses, *outputs])
+        means = [float(mean) for mean in copied[: len(losses)]]
+        parts = collect(shared, list(zip(means, counts, rows_of, copied[len(losses) :], strict=True)))
         if parts is None:
             return {}
         ours = restore_order(examples, ((rows_, logits) for _, _, rows_, logits in parts))
@@ -138,11 +140,13 @@ def task_choice(table: Table) -> tuple[str, Literal["max", "min"]]:
 
 
 def outputs_of(
-    module: nn.Module, batches: Iterable[Batch], needs: Needs, context: StageContext
+    module: nn.Module, batches: Iterable[Batch], count: int, needs: Needs, context: StageContext
 ) -> Iterator[tuple[Batch, EncoderOutput]]:
-    """What the student of a stage computes, batch by batch, in the precision of the training."""
+    """What the student of a stage computes, batch by batch, in the precision of the training. count: of the batches."""
     student = module.student
     assert isinstance(student, Model)
-    with autocast(context.precision, torch.device(context.device)):
-        for batch in batches:
+    watched = watch_slow_work(f"{context.folder.name} validation", count, "batches")
+    with autocast(context.precision, torch.device(context.device)), watched as progress:
+        for done, batch in enumerate(batches, start=1):
             yield batch, student(batch, needs)
+            progress.update(done)
