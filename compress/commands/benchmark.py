@@ -90,7 +90,8 @@ def _on_texts(
     console.note(f"timing {', '.join(labels)} on texts of {data}")
     plan = CostPlan(batch=batch, texts=texts, repeats=repeats)
     few = sample_rows(rows, plan.throughput_rows)
-    return predictors, [p.encode_rows(few, **read) for p in predictors], plan
+    samples = [sample_rows(p.encode_rows(few, **read), plan.throughput_rows) for p in predictors]
+    return predictors, samples, plan
 
 
 def _on_random_tokens(

@@ -28,6 +28,9 @@ from evaluation.cost.latency import Latency, measure_interleaved
 
 TIMED = 32
 """Quantiles of the length: calls that are timed."""
+CHARACTERS, LEAST = 4096, 8
+"""Of a call, on average: where rows are longer, as queries with all their documents are, fewer calls are timed, but not
+fewer than LEAST."""
 ROUTED = 256
 """The same of a cascade and of early exits: what a text costs depends on which model or exit answers it, so that few
 texts do not stand for all."""
@@ -51,8 +54,8 @@ class TextSample:
 def sample_texts(
     rows: Rows, *, data: str, digest: str, max_length: int, batch: int = 1, calls: int = TIMED
 ) -> TextSample:
-    """So many calls at evenly spaced quantiles of the length in characters, of `batch` rows of neighbouring lengths
-    each; the middle of each quantile stands for it. data: name and split.
+    """So many calls, fewer of long rows, at evenly spaced quantiles of the length in characters, of `batch` rows of
+    neighbouring lengths each; the middle of each quantile stands for it. data: name and split.
 
     Raises UserError for data without a text.
     """
@@ -62,7 +65,8 @@ def sample_texts(
         do = "use data with texts, or give a fixed number of tokens: --length 128"
         raise UserError(f"{what}: their latency cannot be measured", where=data, do=do)
     order = np.argsort(lengths, kind="stable")
-    calls = min(calls, len(order))
+    fewer = int(calls * CHARACTERS / max(1.0, lengths.mean() * batch))
+    calls = min(calls, len(order), max(LEAST, fewer))
     middles = ((np.arange(calls) + 0.5) / calls * len(order)).astype(np.int64)
     starts = np.clip(middles - batch // 2, 0, max(0, len(order) - batch))
     chosen = np.concatenate([order[(start + np.arange(batch)) % len(order)] for start in starts])

@@ -16,7 +16,7 @@ from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 from compress.predict import real_texts
-from compress.predict.real_texts import TIMED, TextCalls, TextLatency, mean_of_calls, sample_texts
+from compress.predict.real_texts import CHARACTERS, LEAST, TIMED, TextCalls, TextLatency, mean_of_calls, sample_texts
 from evaluation.cost.latency import measure_interleaved
 
 pytestmark = pytest.mark.usefixtures("as_many_texts_as_measured")
@@ -50,6 +50,15 @@ def test_rows_are_chosen_at_evenly_spaced_quantiles_of_their_length() -> None:
     assert np.mean(found) == pytest.approx(500.5, rel=0.01), "the mean of the sample is that of the data"
     assert np.allclose(np.diff(found), 1000 / TIMED, atol=1)
     assert [len(text.split()) for text in sample_texts(words(3, 1, 2), **DATA).rows.texts] == [1, 2, 3], "all of few"
+
+
+def test_fewer_of_long_rows_are_timed() -> None:
+    def count(words_each: int) -> int:
+        return len(sample_texts(words(*[words_each] * 100), **DATA).rows)
+
+    assert count(CHARACTERS // len("film ")) == TIMED
+    assert count(2 * CHARACTERS // len("film ")) == TIMED // 2
+    assert count(100 * CHARACTERS) == LEAST
 
 
 def test_the_second_text_of_a_pair_counts() -> None:
