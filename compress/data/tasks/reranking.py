@@ -73,7 +73,7 @@ class Task(FormTask):
 
     kind: ClassVar[str] = "reranking"
     aliases: ClassVar[tuple[str, ...]] = ("text-ranking", "cross-encoder", "rerank")
-    example: ClassVar[str] = '"a query" --pair "a document"'
+    example: ClassVar[str] = '--query "a query" "a document" "another document"'
     text_roles: ClassVar[tuple[str, ...]] = ("text", "text_pair", "negative")
     optional_roles: ClassVar[tuple[str, ...]] = ("text_pair", "negative")
     usual: ClassVar[Mapping[str, tuple[str, ...]]] = {"negative": ("negative", "hard_negative")}
