@@ -11,7 +11,10 @@ def format_usage(meta: FolderMeta, facts: Facts) -> str:
     """Code that computes what the figures are of: of a quantized model with integers, never its float weights."""
     lines = ["## How to use", ""]
     if "task" in facts.heads:
-        own = {QUESTION_ANSWERING: '--question "…" --context "…"', RERANKING: '--query "a query" "a document" "another document"'}
+        own = {
+            QUESTION_ANSWERING: '--question "…" --context "…"',
+            RERANKING: '--query "a query" "a document" "another document"',
+        }
         given = own.get(meta.task or "", '"some text"')
         lines += ["```sh", f"compress predict <this folder> {given}", "```", ""]
     if facts.is_static:
