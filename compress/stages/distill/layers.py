@@ -29,7 +29,7 @@ def resolve(student: StudentSpec, depth: int) -> list[int]:
                 do=f"use 1..{depth}",
             )
         layers = _RULES[student.layers](count, depth)
-    check_layer_map(layers, depth)
+    check_layer_map(layers, depth, "student.layers")
     return layers
 
 
