@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,10 +98,20 @@ def table_of(flag: str, source: str | None, subject: Subject, options: RunOption
     length = min(LONGEST, subject.loaded.config.max_positions)
     data = {"source": source or "given by --data", "max_length": length}
     recipe = load_recipe({"name": "analyze", "data": data, "stages": [_UNUSED]}, overrides)
-    table = open_table_of(recipe)
+    try:
+        table = open_table_of(recipe)
+    except UserError as error:
+        raise error if source is None else _name_flag(error, f"{flag} {source}", source) from None
     for note in table.notes:
         console.note(note)
     return table
+
+
+def _name_flag(error: UserError, flag: str, source: str) -> UserError:
+    """The error about a source of data that has no flags for its columns."""
+    where = flag if error.where in (None, source) else f"{flag}: {error.where}"
+    do = error.do and re.sub(r"^name (it|them) with [^;]*", r"rename \1 in the data", error.do)
+    return UserError(error.what, where=where, why=error.why, do=do, code=error.code)
 
 
 _UNUSED = {"kind": "finetune", "training": {"steps": 1}}  # a recipe needs a stage; nothing is trained

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -381,4 +382,20 @@ def run(
         return None
     from compress.experiments.launch import launch
 
-    return launch(loaded, options, console, seeds=seeds, verb=verb, inputs=inputs or {})
+    with naming_flags(loaded):
+        return launch(loaded, options, console, seeds=seeds, verb=verb, inputs=inputs or {})
+
+
+@contextmanager
+def naming_flags(loaded: LoadedRecipe) -> Iterator[None]:
+    """Inside, an error about a key of a stage names the flag that set this key."""
+    try:
+        yield
+    except UserError as error:
+        for one in reversed(loaded.overrides):
+            stages, _, key = one.path.partition(".")
+            if stages == "stages" and key.partition(".")[2] == error.where and one.value is not None:
+                error.where = f"{one.origin}: {error.where}"
+                error.args = (error.line(),)
+                break
+        raise

@@ -45,7 +45,7 @@ def _lead(
     check: bool,
     inputs: Mapping[str, Path | None],
 ) -> None:
-    from compress.cli._flags import prints_recipe
+    from compress.cli._flags import naming_flags, prints_recipe
     from compress.console import Console
 
     console = Console(quiet=options.quiet, json=options.json)
@@ -62,7 +62,9 @@ def _lead(
             raise UserError("cannot be combined with --check", where="--seeds", do="remove one of the two")
         if curve is not None:
             raise UserError("cannot be combined with --check", where="--curve", do="remove one of the two")
-        check_recipe(load(), options, console, verb=verb, inputs=given)
+        loaded = load()
+        with naming_flags(loaded):
+            check_recipe(loaded, options, console, verb=verb, inputs=given)
         return
     loaded = load()
     if prints_recipe(loaded, options, console):
@@ -81,10 +83,10 @@ def _lead(
         require_no_push(options, "--curve makes several models")
         labelled = parse_sizes(curve[0] or LABELLED, "--curve-labelled", least=1)
         unlabelled = parse_sizes(curve[1] or UNLABELLED, "--curve-unlabelled", least=0)
-        with hold_cluster(options):
+        with hold_cluster(options), naming_flags(loaded):
             run_curve(loaded, options, console, Grid(labelled, unlabelled), verb=verb, inputs=given)
         return
     from compress.experiments.launch import launch
 
-    with hold_cluster(options):
+    with hold_cluster(options), naming_flags(loaded):
         launch(loaded, options, console, seeds=seeds, verb=verb, inputs=given)

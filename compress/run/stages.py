@@ -14,11 +14,13 @@ import torch
 from compress.console import Console
 from compress.contracts import CONTROL, StageResult, StageSpec, TrainingPlan
 from compress.data.text.tokenizer_files import complete
+from compress.encoder.config.encoder import HeadConfig
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta
 from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import prompt_files, sentence_files
+from compress.modelfolder.sentence_head import EMBEDDING
 from compress.modelfolder.sentence_pooling import MODULES
 from compress.run import cache, chain
 from compress.run.announced import announce_stage
@@ -187,8 +189,9 @@ class Stages:
                     atomic.write_bytes(temp / name, data)
         else:
             files = complete(finished.files, str(target))
-            config = finished.model.config
-            beside = {**_sentence_files(spec, context, config.hidden, config.max_positions), **finished.beside}
+            config, heads = finished.model.config, finished.model.head_configs
+            carried = _sentence_files(spec, context, config.hidden, config.max_positions, heads)
+            beside = {**carried, **finished.beside}
             meta = finished.meta and _with_chosen(finished.meta, index, chosen)
             modelfolder.save_model(target, finished.model, tokenizer_files=files, meta=meta, beside=beside)
         if key is not None:
@@ -327,18 +330,32 @@ def _parent(spec: StageSpec, context: StageContext) -> Path | None:
 
 
 def _sentence_files(
-    spec: StageSpec, context: StageContext, hidden: int | None = None, positions: int | None = None
+    spec: StageSpec,
+    context: StageContext,
+    hidden: int | None = None,
+    positions: int | None = None,
+    heads: Mapping[str, HeadConfig] | None = None,
 ) -> dict[str, bytes]:
-    """What turns a text into a vector, as in the folder that a stage's model is made of.
+    """What turns a text into a vector, as in the folder that a stage's model is made of. Nothing where the model is
+    for another task and that folder's was not: sentence-transformers would load a classifier as an embedding model.
 
-    hidden, positions: the model's, None where they are not known yet. Raises UserError for what it could not have.
+    hidden, positions, heads: the model's, None where they are not known yet. Raises UserError for what it could not
+    have.
     """
     folder = _parent(spec, context)
     if folder is None or not (folder / MODULES).is_file():
         return {}
+    info = modelfolder.inspect(folder)
+    if _has_other_task(heads or {}) and not _has_other_task(info.heads):
+        return {}
     if spec.own_pooling:
         return prompt_files(folder)
-    return sentence_files(folder, modelfolder.inspect(folder).config, hidden=hidden, positions=positions)
+    return sentence_files(folder, info.config, hidden=hidden, positions=positions)
+
+
+def _has_other_task(heads: Mapping[str, HeadConfig]) -> bool:
+    """Whether a model has a task other than the vector of a text."""
+    return "task" in heads and heads["task"].kind != EMBEDDING
 
 
 def _input(context: StageContext) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from compress.analyze import probes
-from compress.analyze.subject import Analysis
+from compress.analyze.subject import Analysis, table_of
 from compress.contracts import RunOptions
 from compress.errors import UserError
 from evaluation.quality.intervals import Interval
@@ -85,3 +86,21 @@ def test_a_row_for_each_layer_with_its_control(monkeypatch: pytest.MonkeyPatch) 
     table.task = "regression"
     with pytest.raises(UserError, match="--probe x: a probe needs one class per word or per row, not regression"):
         probes.probe_layers(subject([0]), "x", RunOptions(), console, found)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "no such file or folder: '{file}'"),
+        ("a,b\nx y,z w\nq r,t u\n", "cannot infer the text column; rename it in the data; the columns are: a, b"),
+    ],
+)
+def test_an_error_about_the_data_of_a_probe_names_the_flag(content: str | None, line: str, tmp_path: Path) -> None:
+    file = tmp_path / "two.csv"
+    if content is not None:
+        file.write_text(content)
+    one: Any = SimpleNamespace(loaded=SimpleNamespace(config=SimpleNamespace(max_positions=64)))
+    console: Any = SimpleNamespace()
+    with pytest.raises(UserError) as caught:
+        table_of("--probe", str(file), one, RunOptions(), console)
+    assert str(caught.value).startswith(f"--probe {file}: " + line.format(file=file))

@@ -34,7 +34,7 @@ def test_no_teacher_folder_is_needed(classifier: Model, splits: Any) -> None:
     assert not [name for name in models["student"]["values"] if name.startswith("vs_teacher/")]
     assert any("the teacher is columns of the data" in note for note in result.to_dict()["notes"])
     assert result.model.config.depth == 2
-    answers = [answer.label for answer in result.model.predict([row["text"] for row in splits["test"]])]
+    answers = [answer.as_json()["label"] for answer in result.model.predict([row["text"] for row in splits["test"]])]
     assert answers.count("positive") > 0.9 * len(answers), "the student learned what the columns say"
     assert "teacher_columns:" in Path("runs/distilbert-task/recipe.yaml").read_text()
 

@@ -9,7 +9,7 @@ import pytest
 
 from compress import registry
 from compress.cli import main as frame
-from compress.cli._flags import edits, resolve
+from compress.cli._flags import edits, naming_flags, resolve
 from compress.cli._renamed import RENAMED
 from compress.contracts import Override, RunOptions
 from compress.errors import UserError
@@ -222,6 +222,26 @@ def test_flags_that_do_not_fit(table: Table, given: dict[str, Any], message: str
     with pytest.raises(UserError) as caught:
         changes(table, **given)
     assert message in caught.value.line()
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "named"),
+    [
+        ({"layers": "uniform:9"}, "student.count", "--layers uniform:9: student.count"),
+        ({"hidden_size": 7}, "student.hidden", "--hidden-size 7: student.hidden"),
+        ({"layers": "uniform"}, "student.count", "student.count"),  # the flag leaves the number open
+        ({"layers": "uniform:9"}, "student.hidden", "student.hidden"),
+        ({"layers": "uniform:9"}, None, None),
+    ],
+)
+def test_an_error_of_a_run_names_the_flag_that_set_the_key(
+    given: dict[str, Any], where: str | None, named: str | None
+) -> None:
+    loaded = resolve(DISTILL, DISTILL.recipe, None, {**DISTILL.none_given(), **given}, RunOptions())
+    with pytest.raises(UserError) as caught, naming_flags(loaded):
+        raise UserError("cannot be", where=where)
+    assert caught.value.where == named
+    assert str(caught.value) == caught.value.line()
 
 
 def exact(*texts: str) -> RunOptions:

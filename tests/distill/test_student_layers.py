@@ -77,7 +77,7 @@ def test_a_rule_alone_keeps_half(rule: str, depth: int, expected: list[int]) -> 
     [
         ({"layers": "first", "count": 7}, "student.count: 7 layers cannot be taken from a teacher with 6 layers; use"),
         ({"layers": "every-other", "count": 4}, "student.count: every other layer of 6 gives at most 3: 4 were requ"),
-        ({"layers": [0, 6]}, "layers: layer 6 does not exist: allowed: 0..5"),
+        ({"layers": [0, 6]}, "student.layers: layer 6 does not exist: allowed: 0..5"),
     ],
 )  # fmt: skip
 def test_maps_that_do_not_fit(keys: dict[str, Any], line: str) -> None:

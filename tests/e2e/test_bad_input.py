@@ -322,10 +322,11 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "layer the teacher lacks": (
         (*DISTILL, "--data", "data", "--set", "stages.0.student.layers=[0,9]"),
-        "layers: layer 9 does not exist: allowed: 0..3",
+        "--set stages.0.student.layers=[0,9]: student.layers: layer 9 does not exist: allowed: 0..3",
     ),
     "layer the teacher to be made lacks": (
-        (*SMOKE, "--set", "stages.0.student.layers=[0,9]"), "layers: layer 9 does not exist: allowed: 0..3"
+        (*SMOKE, "--set", "stages.0.student.layers=[0,9]"),
+        "--set stages.0.student.layers=[0,9]: student.layers: layer 9 does not exist: allowed: 0..3",
     ),
     "more layers than every other": (
         (*DISTILL, "--data", "data", "--set", "stages.0.student={layers: every-other, count: 3}"),

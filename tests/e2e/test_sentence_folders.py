@@ -20,7 +20,7 @@ from sentence_folders import TEXTS, as_sentence_transformers, check_carried, mod
 from compress.commands.export import export_folder, export_stock
 from compress.commands.extend import extend_folder
 from compress.contracts import RunOptions
-from compress.modelfolder.folder import fingerprint, inspect
+from compress.modelfolder.folder import fingerprint, inspect, load_model, save_model
 from compress.modelfolder.sentence_files import identity
 from compress.onnx.session import OnnxSession
 from compress.predict.embedder import Embedder
@@ -164,6 +164,19 @@ def test_students_and_models_within_a_budget(mine: Path, compress: Cli) -> None:
     )  # fmt: skip
     assert done.code == 0, done.err
     check_carried(Path("runs/fit/model"), mine, same_model=False)
+
+
+def test_an_embedder_becomes_a_classifier_by_fine_tuning(own_model: Path, compress: Cli) -> None:
+    loaded = load_model(own_model, keep=())
+    shutil.rmtree(own_model)
+    save_model(own_model, loaded.model, tokenizer_files=loaded.tokenizer_files)
+    mine = as_sentence_transformers(own_model, HIDDEN)
+    assert inspect(mine).heads["task"].kind == "embedding"
+    done = compress(*command("finetune", STAGES["finetune"], "--output", "runs/made"))
+    assert done.code == 0, done.err
+    (made,) = (Path(line.split()[1]) for line in done.out.splitlines() if line.startswith("model "))
+    assert inspect(made).heads["task"].kind == "classification"
+    assert not module_files(made), "sentence-transformers would load it as an embedding model"
 
 
 def test_a_narrower_model_pools_its_own_width(mine: Path, compress: Cli) -> None:

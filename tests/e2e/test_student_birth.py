@@ -102,10 +102,10 @@ def test_a_student_that_answers_the_labels_already_keeps_its_head(taught: Path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--layers", "0,9"), "layers: layer 9 does not exist: allowed: 0..3"),
+        (("--layers", "0,9"), "--layers 0,9: student.layers: layer 9 does not exist: allowed: 0..3"),
         (("--layers", "0,x"), "--layers 0,x: not a list of whole numbers; separate them with commas, e.g. 0,2,4"),
         (("--layers", "frist:2"), "did you mean 'first'?"),
-        (("--layers", "first:9"), "student.count: 9 layers cannot be taken from a teacher with 4 layers; use 1..4"),
+        (("--layers", "first:9"), "--layers first:9: student.count: 9 layers cannot be taken from a teacher with 4"),
         (("--hidden-size", "33"), "student.hidden: hidden 33 is not divisible by"),
         (
             ("--hidden-size", "32", "--num-heads", "5"),

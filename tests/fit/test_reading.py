@@ -16,7 +16,7 @@ from compress.contracts import Batch, EncoderOutput, Needs
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.encoder.infer.layer_halves import without_output
+from compress.encoder.infer.layer_walk import without_output
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.infer.second_moments import compute_second_moments
 from compress.encoder.integers.fake_quantized import set_mode

@@ -288,9 +288,11 @@ def check_joined(case: Case, tmp_path: Path, near: float) -> None:
     assert all(join.loss >= 0 for join in case.study.joins)
     problem, config = case.space.problem(), case.loaded.config
     alone = dataclasses.replace(problem, layers=[dataclasses.replace(x, drop=None) for x in problem.layers])
+    firsts = []
     for number, run in enumerate(problem.runs):
         layers: list[tuple[int, int] | None] = [(len(x.attention) - 1, len(x.feed_forward) - 1) for x in alone.layers]
         layers[run.first : run.first + 2] = [TOGETHER] * 2
+        firsts.append(case.space.plan(alone.of(layers, 0, [(number, 0)])))
         for option, bits in enumerate(case.space._joins[number][2]):
             plan = case.space.plan(alone.of(layers, 0, [(number, option)]))
             assert plan.joined == (run.first,)
@@ -300,7 +302,7 @@ def check_joined(case: Case, tmp_path: Path, near: float) -> None:
             assert f"layers {run.first} and {run.first + 1} share parameters" in plan.sentence(config)
             assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
             assert case.maker.megabytes(plan, case.serving) == pytest.approx(plan.mb, abs=2.5 * near)
-    plan = case.space.plan(alone.of(layers, 0, [(number, 0)]))
+    plan = firsts[-1]
     assert case.maker.needs_narrowing(plan)
     gone, pair = (0, (1, 2)) if plan.joined == (1,) else (2, (0, 1))
     heads, neurons = (tuple(0 if i == gone else n for i, n in enumerate(x)) for x in (plan.heads, plan.neurons))

@@ -52,6 +52,10 @@ def test_rows_are_numbered_in_the_file_also_where_reading_begins_later(tmp_path:
         assert [row.number for row in found if isinstance(row, BadRow)] == list(range(first + 1, 6))
 
 
+def test_a_text_column_with_blanks_in_its_name_is_read_beside_an_id(tmp_path: Path) -> None:
+    assert read(write(tmp_path, [2], name=" Text", id=["a", "b"])) == ["t0", "t1"]
+
+
 def test_ids_go_along_and_other_columns_are_not_read(tmp_path: Path) -> None:
     path = write(tmp_path, [2], id=["a", "b"], vector=[[1.0], [2.0]])
     found = list(read_parquet(path, ONE))

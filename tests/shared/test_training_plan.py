@@ -72,12 +72,12 @@ def test_rows_that_do_not_fill_a_step_make_one(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_task_s_plan_names_its_metric_once_the_data_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = TrainingPlan(learning_rate=0.01)
-    monkeypatch.setattr(module, "task_choice", lambda table: ("f1", "max"))
+    monkeypatch.setattr(module, "task_choice", lambda table: ("entity_f1", "max"))
     closed: Any = SimpleNamespace(opened=lambda: None)
     table = SimpleNamespace(task="classification", settings={}, split=lambda name: range(64))
     opened: Any = SimpleNamespace(opened=lambda: table)
     assert describe_task_plan(plan, closed, None).startswith("until validation stops improving,")
-    assert describe_task_plan(plan, opened, None).startswith("until validation f1 stops rising (")
+    assert describe_task_plan(plan, opened, None).startswith("until validation entity F1 stops rising (")
     assert describe_task_plan(plan, opened, None, metric="agreement").startswith("until agreement stops rising (")
     long = describe_task_plan(plan, opened, None, more_rows=100_000)
     assert "(500 to 10,000 steps)" in long, "rows that only a teacher labels are trained on too"

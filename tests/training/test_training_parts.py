@@ -248,7 +248,7 @@ def test_the_teacher_is_neither_trained_nor_saved() -> None:
     assert module.teacher is teacher
     names = [name for name, _ in module.named_parameters()]
     assert all(name.startswith("student.") for name in names)
-    sum(term.value for term in module(toy_batch(1)).values()).backward()
+    torch.stack([term.value for term in module(toy_batch(1)).values()]).sum().backward()
     assert all(p.grad is None for p in teacher.parameters())
     assert any(p.grad is not None for p in module.parameters())
     assert teacher.training  # nor is its mode touched: that is its owner's business
@@ -285,7 +285,7 @@ def test_a_teacher_in_inference_mode_can_be_learned_from() -> None:
 
     objectives = {"a": (1.0, soft_targets.Objective()), "b": (1.0, cosine_hidden.Objective()), "c": (1.0, Projection())}
     module = StageModule(Student(), objectives, teacher)
-    sum(term.value for term in module(toy_batch(0)).values()).backward()
+    torch.stack([term.value for term in module(toy_batch(0)).values()]).sum().backward()
 
 
 def test_a_term_that_counts_nothing_is_left_out() -> None:

@@ -143,18 +143,18 @@ def _named(frame: Frame, name: str, role: str, where: str) -> str:
     raise UserError(f"{role.replace('_', ' ')} column '{printable(name, 60)}' not found", where=where, do=do)
 
 
-def _fold(name: str) -> str:
+def fold_name(name: str) -> str:
     """Without case, and without the blank that stands after a comma in a header written by hand."""
     return str(name).strip().lower()
 
 
 def _usual(frame: Frame, names: Sequence[str]) -> str | None:
-    folded = {_fold(name): name for name in frame.columns}
+    folded = {fold_name(name): name for name in frame.columns}
     return next((folded[name] for name in names if name in folded), None)
 
 
 def _usual_pair(frame: Frame) -> tuple[str, str] | None:
-    folded = {_fold(name): name for name in frame.columns}
+    folded = {fold_name(name): name for name in frame.columns}
     return next(((folded[a], folded[b]) for a, b in PAIRS if a in folded and b in folded), None)
 
 
@@ -165,7 +165,7 @@ def _find_pair(frame: Frame, found: dict[str, str], where: str) -> None:
     pairs = {a.lower(): b for a, b in PAIRS} if "text" in found else {b.lower(): a for a, b in PAIRS}
     if "text" in found or "text_pair" in found:
         have, miss = ("text", "text_pair") if "text" in found else ("text_pair", "text")
-        partner = _usual(frame, [pairs.get(_fold(found[have]), "")])
+        partner = _usual(frame, [pairs.get(fold_name(found[have]), "")])
         if partner is None:
             raise _unknown(miss, TEXT_FLAGS[miss == "text_pair"], frame, where)
         found[miss] = partner

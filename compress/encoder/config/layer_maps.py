@@ -47,13 +47,18 @@ def _tinybert(student: int, teacher: int) -> Pairs:
     return _spread(student, teacher)
 
 
+def halve_depth(depth: int) -> int:
+    """Half of so many layers, rounded up: how many a student has by default, and as many as every other layer gives."""
+    return (depth + 1) // 2
+
+
 def _every_other(student: int, teacher: int) -> Pairs:
     if 2 * student - 1 > teacher:
         raise UserError(
             f"map every-other needs teacher layer {2 * student - 2}",
             where="layer_map",
             why=f"the teacher's layers are 0..{teacher - 1}",
-            do=f"use uniform, or a student of at most {(teacher + 1) // 2} layers",
+            do=f"use uniform, or a student of at most {halve_depth(teacher)} layers",
         )
     return tuple((m, 2 * m) for m in range(student))
 

@@ -308,13 +308,29 @@ class EncoderLayer(nn.Module):
         between: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
         """between: what becomes of the states after attention, before the feed-forward part reads them."""
-        if self.pre_norm:
-            x = x + self.dropout(self.attention(self.attention_norm(x), layout, trace, pattern, position))
-            x = x if between is None else between(x)
-            return x + self.dropout(self.feed_forward(self.output_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, layout, trace, pattern, position)))
+        x = self.add_attention(x, self.attend(x, layout, trace, pattern, position))
         x = x if between is None else between(x)
-        return self.output_norm(x + self.dropout(self.feed_forward(x)))
+        return self.add_feed_forward(x, self.feed(x))
+
+    def attend(
+        self, x: Tensor, layout: Layout, trace: LayerTrace, pattern: AttentionPattern, position: Position | None
+    ) -> Tensor:
+        """The output of the attention for the states x that the layer reads."""
+        return self.attention(self.attention_norm(x) if self.pre_norm else x, layout, trace, pattern, position)
+
+    def add_attention(self, x: Tensor, added: Tensor) -> Tensor:
+        """The states between the halves. added: what `attend` gave."""
+        x = x + self.dropout(added)
+        return x if self.pre_norm else self.attention_norm(x)
+
+    def feed(self, x: Tensor) -> Tensor:
+        """The output of the feed-forward part for the states x between the halves."""
+        return self.feed_forward(self.output_norm(x) if self.pre_norm else x)
+
+    def add_feed_forward(self, x: Tensor, added: Tensor) -> Tensor:
+        """The output of the layer. added: what `feed` gave."""
+        x = x + self.dropout(added)
+        return x if self.pre_norm else self.output_norm(x)
 
 
 class Pooler(nn.Module):

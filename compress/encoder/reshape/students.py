@@ -54,9 +54,9 @@ def take_layers(
     return student.train(model.training)
 
 
-def check_layer_map(keep: Sequence[int], depth: int) -> None:
+def check_layer_map(keep: Sequence[int], depth: int, where: str = "layers") -> None:
     """Raise UserError unless `keep` names layers of a `depth`-layer model, each once, in ascending order."""
-    where, legal = "layers", f"allowed: 0..{depth - 1}"
+    legal = f"allowed: 0..{depth - 1}"
     if not keep:
         raise UserError("no layer is kept", where=where, why=legal)
     for index in keep:

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, WidthScores
-from compress.encoder.infer.layer_halves import feed_forward, without_output
+from compress.encoder.infer.layer_walk import without_output
 from compress.encoder.infer.prepare import PreparedModel
 from compress.encoder.infer.statistics import ridge
 from compress.encoder.reshape.cut import OUTPUTS, units
+from compress.encoder.reshape.students import part_of_layer
 from compress.fit.loss.reading import Reading
 from compress.modelfolder.folder import LoadedModel
 from compress.stages.prune_width.obs import Factors, Moments
@@ -74,8 +75,7 @@ def _measure(
     student: ComparedModel, judged: Sequence[Reading], layer: int, part: str, needed: Tensor, moments: Moments
 ) -> dict[int, float]:
     """How many heads or neurons are left → nats that are lost. needed: (n,) their scores."""
-    place = student.loaded.config.groups[layer]
-    plain: Any = getattr(getattr(student.loaded.model.encoder.layers[place], part), OUTPUTS[part])
+    plain = part_of_layer(student.loaded.model, layer, (part, OUTPUTS[part]))
     width = student.loaded.config.layers[layer].head_width if part == "attention" else 1
     made = {}
     for count in _levels(len(needed)):
@@ -111,7 +111,7 @@ def _read(reading: Reading, part: str) -> Tensor:
             return reading.attend()
     middle = reading.middle
     with without_output(reading.layer, part):
-        return feed_forward(reading.layer, middle)
+        return reading.layer.feed(middle)
 
 
 def _refitted(plain: Any, columns: Tensor, moments: Moments) -> nn.Linear:

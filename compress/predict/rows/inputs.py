@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from compress.data.reading.columns import TEXT, TEXT_FLAGS
+from compress.data.reading.columns import TEXT, TEXT_FLAGS, fold_name
 from compress.data.reading.remote import Place
 from compress.data.task import Task
 from compress.data.text.words import JoinedWords
@@ -148,7 +148,7 @@ def _find_text(
 def _find_key(columns: tuple[str, ...], names: tuple[str, ...]) -> str | None:
     """The column that has the first of these names, in whatever case if none has one. The rows of a file have the same
     columns, as a rule."""
-    folded = {column.strip().lower(): column for column in columns}
+    folded = {fold_name(column): column for column in columns}
     return next((name for name in names if name in columns), next((folded[n] for n in names if n in folded), None))
 
 

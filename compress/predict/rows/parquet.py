@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from compress.data.reading.columns import fold_name
 from compress.data.reading.files import look, make_damaged_error
 from compress.data.reading.remote import Place
 from compress.predict.file_batches import WINDOW
@@ -35,7 +36,7 @@ def read_parquet(file: Place, columns: TextColumns, first: int = 0) -> Iterator[
             else:
                 groups.append(place)
         wanted = {*columns.first, *columns.second, "id"}
-        names = [name for name in opened.schema_arrow.names if wanted & {name, name.lower()}]
+        names = [name for name in opened.schema_arrow.names if wanted & {name, fold_name(name)}]
         if not names:  # each row is then told to have none of them
             names = opened.schema_arrow.names
         try:

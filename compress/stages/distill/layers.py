@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from compress.contracts import Batch
 from compress.encoder.config import layer_maps
-from compress.encoder.config.layer_maps import ModelPair
+from compress.encoder.config.layer_maps import ModelPair, halve_depth
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.students import check_layer_map
 from compress.errors import UserError
@@ -21,7 +21,7 @@ def resolve(student: StudentSpec, depth: int) -> list[int]:
     if not isinstance(student.layers, str):
         layers = list(student.layers)
     else:
-        count = student.count or (depth + 1) // 2
+        count = student.count or halve_depth(depth)
         if not 1 <= count <= depth:
             raise UserError(
                 f"{count} layers cannot be taken from a teacher with {depth} layers",
@@ -29,7 +29,7 @@ def resolve(student: StudentSpec, depth: int) -> list[int]:
                 do=f"use 1..{depth}",
             )
         layers = _RULES[student.layers](count, depth)
-    check_layer_map(layers, depth)
+    check_layer_map(layers, depth, "student.layers")
     return layers
 
 
@@ -37,7 +37,7 @@ def _every_other(count: int, depth: int) -> list[int]:
     """0, 2, 4 …"""
     if 2 * count - 1 > depth:
         raise UserError(
-            f"every other layer of {depth} gives at most {(depth + 1) // 2}",
+            f"every other layer of {depth} gives at most {halve_depth(depth)}",
             where="student.count",
             why=f"{count} were requested",
             do="use uniform",

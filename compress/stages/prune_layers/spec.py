@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from compress.contracts import ListOf, StageSpec
 from compress.contracts.traits import Rejection, rejects_dropped_tokens, rejects_quantized, rejects_static
+from compress.encoder.config.layer_maps import halve_depth
 from compress.errors import describe
 from compress.registry import RowOf
 
@@ -87,4 +88,4 @@ class Spec(StageSpec):
         """How many layers of `depth` should stay by `keep` or `drop`; None where neither is set."""
         if self.drop is not None:
             return depth - self.drop
-        return (depth + 1) // 2 if isinstance(self.keep, str) else self.keep
+        return halve_depth(depth) if isinstance(self.keep, str) else self.keep

@@ -17,21 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch
-from compress.encoder.infer.layer_halves import (
-    add_attention,
-    add_feed_forward,
-    attend,
-    feed_forward,
-    without_output,
-)
+from compress.encoder.infer.layer_walk import LayerWalk, without_output
 from compress.encoder.infer.second_moments import compute_second_moments
 from compress.encoder.infer.statistics import ridge
 from compress.encoder.modules.gates import freeze_weights
-from compress.encoder.modules.layers import EncoderLayer
-from compress.encoder.modules.layout import PackedLayout
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import SharedLinear
 from compress.encoder.reshape.cut import OUTPUTS, KeptUnits, units
+from compress.encoder.reshape.students import part_of_layer
 
 
 @dataclass(frozen=True)
@@ -108,20 +101,20 @@ class _Fit:
 
 
 def _one_by_one(cuts: Sequence[Cut], source: Model, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
-    texts = [_Text(source, batch) for batch in batches]
-    ours = [[_Text(cut.made, batch) for batch in batches] for cut in cuts]
+    texts = [LayerWalk(source, batch) for batch in batches]
+    ours = [[LayerWalk(cut.made, batch) for batch in batches] for cut in cuts]
     for number in range(source.config.depth):
         targets = []
         for text in texts:
             stop()
-            targets.append(text.step(number))
+            targets.append(_step(text))
         for cut, read in zip(cuts, ours, strict=True):
             layers = range(source.config.depth) if cut.layers is None else cut.layers
             if number < _count_whole_layers(cut, source):
                 for text, whole in zip(read, texts, strict=True):
-                    text.x = whole.x
+                    text.advance(whole.x)
             elif number in layers:
-                _fit_layer(read, layers.index(number), targets, stop)
+                _fit_layer(read, targets, stop)
 
 
 def _count_whole_layers(cut: Cut, source: Model) -> int:
@@ -134,11 +127,11 @@ def _count_whole_layers(cut: Cut, source: Model) -> int:
     return next(changed, len(layers))
 
 
-def _fit_layer(texts: Sequence[_Text], place: int, targets: Sequence[_Target], stop: Callable[[], None]) -> None:
-    """Fit both output matrices of a layer of the cut model, and take the texts through it. Every half of the layer runs
-    once, but for the feed-forward part: twice, since what its output matrix reads is wider than all else that is
-    kept."""
-    layer = texts[0].layer(place)
+def _fit_layer(texts: Sequence[LayerWalk], targets: Sequence[_Target], stop: Callable[[], None]) -> None:
+    """Fit both output matrices of the next layer of the cut model, and take the texts through it. Every half of the
+    layer runs once, but for the feed-forward part: twice, since what its output matrix reads is wider than all else
+    that is kept."""
+    layer = texts[0].layer
     attention: Any = layer.attention.output
     down: Any = layer.feed_forward.down
     first, second = _Fit(attention, 1), _Fit(down, 1)
@@ -146,17 +139,17 @@ def _fit_layer(texts: Sequence[_Text], place: int, targets: Sequence[_Target], s
     for text, target in zip(texts, targets, strict=True):
         stop()
         with without_output(layer, "attention"):
-            contexts.append(text.attend(place))
+            contexts.append(text.attend())
         first.add(contexts[-1], target.attended - text.x)
     first.solve([] if attention.bias is None else [attention.bias])
     for text, context, target in zip(texts, contexts, targets, strict=True):
         stop()
-        text.x = add_attention(layer, text.x, attention(context))
+        text.x = layer.add_attention(text.x, attention(context))
         with without_output(layer, "feed_forward"):
-            second.add(feed_forward(layer, text.x), target.fed - text.x)
+            second.add(layer.feed(text.x), target.fed - text.x)
     second.solve([] if down.bias is None else [down.bias])
     for text in texts:
-        text.x = add_feed_forward(layer, text.x, feed_forward(layer, text.x))
+        text.advance(layer.add_feed_forward(text.x, layer.feed(text.x)))
 
 
 class _Target(NamedTuple):
@@ -167,36 +160,19 @@ class _Target(NamedTuple):
     fed: Tensor
 
 
-class _Text:
-    """A batch on its way through a model. x: (T, D) what the next layer reads."""
-
-    def __init__(self, model: Model, batch: Batch) -> None:
-        self.model, self.layout = model, PackedLayout.of(batch)
-        self.turns = model.encoder.turns(batch.position_ids)
-        self.x = model.encoder.embed(batch.input_ids, batch.position_ids, batch.segment_ids)
-
-    def layer(self, number: int) -> EncoderLayer:
-        return _layer(self.model, number)
-
-    def attend(self, number: int) -> Tensor:
-        """(T, D) what the attention of a layer adds."""
-        pattern = self.model.config.patterns[number]
-        return attend(self.layer(number), self.x, self.layout, pattern, self.turns[number])
-
-    def step(self, number: int) -> _Target:
-        """Through a layer."""
-        layer, before, attended = self.layer(number), self.x, self.attend(number)
-        middle = add_attention(layer, before, attended)
-        added = feed_forward(layer, middle)
-        self.x = add_feed_forward(layer, middle, added)
-        return _Target(attended + before, added + middle)
+def _step(text: LayerWalk) -> _Target:
+    """Take a text through the next layer of the whole model."""
+    layer, before, attended = text.layer, text.x, text.attend()
+    middle = layer.add_attention(before, attended)
+    added = layer.feed(middle)
+    text.advance(layer.add_feed_forward(middle, added))
+    return _Target(attended + before, added + middle)
 
 
 def _at_once(made: Model, source: Model, kept: KeptUnits, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
     for part, name in OUTPUTS.items():
         for unit, layers in enumerate(units(source.config, part)):
-            whole = [getattr(getattr(_layer(source, i), part), name) for i in layers]
-            less = [getattr(getattr(_layer(made, i), part), name) for i in layers]
+            whole, less = ([part_of_layer(m, i, (part, name)) for i in layers] for m in (source, made))
             own = list({id(m.bias): m.bias for m in less}.values()) if less[0].bias is not None else []
             fit = _Fit(less[0], len(own))
             at = _inputs(source, kept, part, unit)
@@ -223,12 +199,6 @@ def _noting(fit: _Fit, ours: Any, at: Tensor, layer: int):
         fit.add(x, y - ours.residual(x) if isinstance(ours, SharedLinear) and ours.rank else y, layer)
 
     return hook
-
-
-def _layer(model: Model, number: int) -> EncoderLayer:
-    found = model.encoder.layers[model.config.groups[number]]
-    assert isinstance(found, EncoderLayer)
-    return found
 
 
 def _inputs(source: Model, kept: KeptUnits, part: str, unit: int) -> Tensor:

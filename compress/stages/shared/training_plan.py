@@ -8,6 +8,7 @@ from pathlib import Path
 from compress.contracts import BatchSource, TrainingPlan
 from compress.data.tasks import task_of
 from compress.modelfolder import folder as modelfolder
+from compress.report.rows import title
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.validation import task_choice
 from compress.training.length import choose_length, fixed_length
@@ -57,7 +58,7 @@ def describe_task_plan(
     hidden = None if model is None else modelfolder.inspect(model).config.hidden
     if table is None:
         return describe_plan(plan, hidden, factor=factor)
-    metric = metric or f"validation {task_choice(table)[0]}"
+    metric = metric or f"validation {title(task_choice(table)[0])}"
     rows = task_of(table.task, table.settings).count_examples(table.split("train")) + more_rows
     return describe_plan(plan, hidden, rows, metric, factor=factor)
 
