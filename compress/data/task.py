@@ -237,6 +237,10 @@ class Task(ABC):
         """How many examples `encode` makes of them, but for long texts that become several."""
         return len(rows)
 
+    def count_rows(self, rows: Rows, examples: int) -> int:
+        """How many of the rows are studied where so many examples would do."""
+        return min(examples, len(rows))
+
     def encode_taught(self, examples: Examples, rows: Rows) -> np.ndarray:
         """(N, C) logits of the examples that `encode` made of rows with teacher values; (T, C) of tagged words."""
         assert isinstance(rows.taught, np.ndarray)

@@ -123,6 +123,17 @@ def test_a_query_with_a_positive_document_is_ranked_among_those_of_bm25(tmp_path
     assert len(examples) == task.count_examples(test) == 8
 
 
+def test_fewer_queries_are_studied_than_rows_of_one_text(tmp_path):
+    rows = [
+        {"query": f"film {i}", "document": f"plot {j}", "label": int(j == 0)} for i in range(100) for j in range(16)
+    ]
+    test = opened(write(tmp_path / "test.jsonl", rows).parent).split("test")
+    task = task_of("reranking")
+    assert task.count_rows(test, 1600) == 100
+    assert task.count_rows(test, 90) == 32, "no fewer than these"
+    assert task.count_rows(test, 8) == 8
+
+
 def test_a_question_answering_set_is_questions_and_contexts(tmp_path):
     rows = [{"question": f"who {i % 40}", "context": f"context {i}", "answers": ["context"]} for i in range(80)]
     info = {"task": "extractive-qa", "question_column": "question", "context_column": "context"}

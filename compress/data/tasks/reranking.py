@@ -49,6 +49,8 @@ RANKS = ("ndcg_at_10", "mrr_at_10")
 SPEARMAN, NAME, CUT = "spearman", "LABEL_0", 10
 RELEVANCE = ("relevance", "relevant", "grade", *SCORES, "label", "labels")
 BASELINE = "bm25"
+QUERIES = 32
+"""Fewer do not stand for the others."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,11 @@ class Task(FormTask):
         """One for each candidate of a query."""
         labels = rows.labels
         return len(labels) if isinstance(labels, np.ndarray) else int((labels.values[:, 2] > 0).sum())
+
+    def count_rows(self, rows: Rows, examples: int) -> int:
+        """Fewer, as each has all its candidates; but QUERIES at least."""
+        enough = max(QUERIES, examples * len(rows) // max(1, self.count_examples(rows)))
+        return min(enough, super().count_rows(rows, examples))
 
     def encode_texts(
         self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int

@@ -137,7 +137,8 @@ class Student:
         train, held = table.split("train"), table.split("validation")
         self.seed = seed
         self.train, examples = self._studied(train)
-        self.held = held.take(draw_spread_rows(len(held), min(COMPARED, len(held)), seed, "fit-compared"))
+        compared = self.task.count_rows(held, COMPARED)
+        self.held = held.take(draw_spread_rows(len(held), compared, seed, "fit-compared"))
         self.batches = self._batches(examples)
         self.compared = self._batches(self.encode_rows(self.held, self.tokenizer))
         self.ready = prepare(loaded.model)
@@ -146,7 +147,7 @@ class Student:
 
     def _studied(self, train: Rows) -> tuple[Rows, Examples]:
         """The rows of the training split that are studied, and their tokens."""
-        least, most = (min(count, len(train)) for count in ROWS)
+        least, most = (self.task.count_rows(train, count) for count in ROWS)
         rows = train.take(draw_spread_rows(len(train), most, self.seed, "fit-study"))
         examples = self.encode_rows(rows, self.tokenizer)
         enough = max(least, most * TOKENS // max(TOKENS, len(examples.ids)))
