@@ -68,11 +68,11 @@ class Model:
     def rank(
         self, query: str, documents: Sequence[str], *, top: int | None = None, max_length: int | None = None
     ) -> list[RankedDocument]:
-        """The documents sorted for the query by a reranker, best first. Each has `index` (its place among `documents`),
-        `score` and `document`.
+        """The documents sorted for the query, best first, by a reranker or by the similarity of an embedding model's
+        vectors. Each has `index` (its place among `documents`), `score` and `document`.
 
         top: how many; None: all.  max_length: of query and document, in tokens; None: what the model was trained on.
-        Raises UserError for a model that is no reranker.
+        Raises UserError for other models.
         """
         from compress.predict.ranking import rank_documents
 

@@ -30,7 +30,9 @@ _WORKERS, _ON = worker_options(
 @click.argument("model", type=ModelName())
 @click.argument("texts", nargs=-1)
 @click.option("--pair", "pairs", multiple=True, metavar="TEXT", help="Second text of a pair; once for each TEXT.")
-@click.option("--query", metavar="TEXT", help="Rerankers: rank TEXTS, or the rows of --file, for this query.")
+@click.option(
+    "--query", metavar="TEXT", help="Rerankers and embedding models: rank TEXTS, or the rows of --file, for this query."
+)
 @click.option("--top", type=click.IntRange(1), metavar="N", help="--query: print the best N only (default: all).")
 @click.option(
     "--question",

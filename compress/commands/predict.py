@@ -13,7 +13,7 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.reading.remote import Place, RemotePath
 from compress.errors import UserError
-from compress.predict.ranking import check_reranker, rank_documents
+from compress.predict.ranking import check_ranks, rank_documents
 from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnswerer
 from compress.predict.rows.inputs import DOCUMENTS, BadRow, PredictionInput, Reject, Row, TextColumns, stop_at
 from compress.predict.rows.reading import find_kind, has_objects, is_blank, list_files, read_rows
@@ -55,13 +55,13 @@ def rank_texts(
 ) -> None:
     """Sort documents of the command line, a file, a folder or standard input for a query; writes a line for each.
 
-    top: how many of them; None: all. Raises UserError when there are none, and for a model that is no reranker.
+    top: how many of them; None: all. Raises UserError when there are none, and for a model that compares no texts.
     """
     given = _given(texts, (), (), (), file)
     console = Console(quiet=options.quiet, json=options.json)
     answerer = request.open(console)
     assert isinstance(answerer, PredictionAnswerer)
-    check_reranker(answerer.predictor)
+    check_ranks(answerer.predictor)
     columns = DOCUMENTS.renamed(request.text_column, None)
     rows = given if file is None else [row for row in read_all(list_files(file), columns) if row is not None]
     found = [_require(row) for row in rows]

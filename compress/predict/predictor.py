@@ -245,11 +245,14 @@ class Predictor:
     ) -> list[Any]:
         """The task's answer to each raw text (or pair of texts). told: of how many texts are done."""
         task = self.task_for(paired=pairs is not None)
-        length = min(max_length or self.meta.max_length or self.max_length, self.max_length)
-        examples = self.encode_texts(task, texts, pairs, max_length=length)
+        examples = self.encode_texts(task, texts, pairs, max_length=self.limit_length(max_length))
         # A long text is several examples: texts are counted by their share.
         logits = self.logits(examples, told=lambda done: told(done * len(texts) // len(examples)))
         return list(task.decode(logits, self.label_names, examples, texts, pairs))
+
+    def limit_length(self, asked: int | None) -> int:
+        """Tokens at most that are read of a text; None: what the model was trained on."""
+        return min(asked or self.meta.max_length or self.max_length, self.max_length)
 
     @cached_property
     def _cached_tokenizer(self) -> CachedTokenizer:

@@ -120,6 +120,27 @@ def test_a_search_in_the_layout_of_beir(mine: Path, compress: Cli) -> None:
     assert json.loads(done.out)["models"][0]["context"]["rows"] == "6"
 
 
+def test_documents_are_ranked_for_a_query(mine: Path, compress: Cli) -> None:
+    texts = Path("texts.txt").read_text().splitlines()[:20]
+    query = (mine, "--query", texts[7], "--file", "few.txt", "--top", "3", "--threads", "1", "--json")
+    Path("few.txt").write_text("\n".join(texts) + "\n")
+
+    def ranked() -> list[tuple[str, float]]:
+        done = compress("predict", *query)
+        assert done.code == 0, done.err
+        return [(row["document"], row["score"]) for row in map(json.loads, done.out.splitlines())]
+
+    prompted = ranked()
+    without_prompts(mine)
+    assert ranked() != prompted, "queries and documents have other prompts"
+    assert ranked()[0] == (texts[7], pytest.approx(1, abs=1e-5))
+    found = load(mine).rank(texts[7], texts)
+    of_each = load(mine).embed(texts)
+    cosines = (of_each @ of_each[7]) / np.linalg.norm(of_each, axis=1) / np.linalg.norm(of_each[7])
+    np.testing.assert_allclose([one.score for one in found], np.sort(cosines)[::-1], atol=1e-5)
+    assert [(one.document, pytest.approx(one.score)) for one in found[:3]] == ranked()
+
+
 # --- the verbs ----------------------------------------------------------------------------------------------------
 
 

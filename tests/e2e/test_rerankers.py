@@ -120,7 +120,7 @@ def test_documents_are_ranked_for_a_query(mine: Path, compress: Cli, tmp_path: P
         ((*RANK[:2], "text", "--top", "3"), "--top: has no effect without --query; add --query TEXT"),
         (RANK, 'no input text; give texts, or --file FILE ("-" for standard input)'),
         ((*RANK, "--file", "bad.jsonl"), "bad.jsonl:2: the row has no document; did you mean 'documents'?"),
-        (("predict", "other", *RANK[2:], "a"), "other: only rerankers rank documents: the task of the model is class"),
+        (("predict", "other", *RANK[2:], "a"), "other: only rerankers and embedding models rank documents: the task"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_ranked(mine: Path, other_model: Path, compress: Cli, words: tuple[str, ...], line: str) -> None:

@@ -140,11 +140,7 @@ class Task(FormTask):
         texts = (text for part, _ in rows.slices() for text in part)
         form = form_of(rows)
         if form == "retrieval":
-            if self.unpooled_prompts:
-                raise UserError(
-                    "prompts that are left out of the pooling are not supported", why="include_prompt is false",
-                    do="measure on pairs with scores, or on texts",
-                )  # fmt: skip
+            self._check_search("measure on pairs with scores, or on texts")
             documents = documents_of(rows)
             numbers = np.arange(1, len(documents) + 1, dtype=np.int64)
             parts = [(self.query_prompt, texts, rows.numbers), (self.document_prompt, documents, numbers)]
@@ -152,10 +148,30 @@ class Task(FormTask):
             parts = [(self.prompt, texts, rows.numbers)]
             if form == "scored pairs":
                 parts.append((self.prompt, (text for _, part in rows.slices() for text in part or ()), rows.numbers))
+        return self._encode_parts(tokenizer, parts, max_length)
+
+    def encode_search(self, tokenizer: Tokenizer, query: str, documents: Sequence[str], *, max_length: int) -> Examples:
+        """A query, then documents, each behind its prompt."""
+        self._check_search(None)
+        numbers = np.arange(1, len(documents) + 1, dtype=np.int64)
+        parts = [(self.query_prompt, [query], np.ones(1, dtype=np.int64)), (self.document_prompt, documents, numbers)]
+        return self._encode_parts(tokenizer, parts, max_length)
+
+    def _encode_parts(
+        self, tokenizer: Tokenizer, parts: Sequence[tuple[str, Iterable[str], np.ndarray]], max_length: int
+    ) -> Examples:
+        """parts: a prompt, texts, and their row numbers."""
         check_prompts(tokenizer, [part[0] for part in parts], max_length)
         numbers = np.concatenate([part[2] for part in parts])
         whole = (text for prompt, given, _ in parts for text in self._as_read(given, prompt))
         return _encoded(tokenizer, whole, numbers, max_length)
+
+    def _check_search(self, do: str | None) -> None:
+        """Raise UserError for prompts that are left out of the pooling."""
+        if self.unpooled_prompts:
+            raise UserError(
+                "prompts that are left out of the pooling are not supported", why="include_prompt is false", do=do
+            )
 
     def count_examples(self, rows: Rows) -> int:
         """Of each row its texts; of a search its documents too."""
@@ -204,16 +220,20 @@ class Task(FormTask):
         if form == "scored pairs":
             assert isinstance(rows.labels, np.ndarray)
             return _score_pairs(cosines(logits[:count], logits[count:]), rows.labels)
+        found, _ = self.search(logits[:count], logits[count:], TOP)
+        values = rank_metrics(found, relevant_of(rows))
+        named = {name: of_mean(values[name.replace("_at_", "@")]) for name in RETRIEVAL}
+        return ScoredAnswers(count, named)
+
+    def search(self, queries: np.ndarray, documents: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
+        """(Q, top) rows of the nearest documents, best first, and their similarities, for vectors (Q, D) and (N, D).
+        Raises UserError for a similarity that is not supported."""
         if self.similarity not in ("cosine", "dot"):
             raise UserError(
                 f"search by {printable(self.similarity, 40)} similarity is not supported",
                 where="similarity_fn_name", do="use cosine or dot",
             )  # fmt: skip
-        queries, documents = logits[:count], logits[count:]
-        found, _ = search(queries, documents, min(TOP, len(documents)), similarity=self.similarity)
-        values = rank_metrics(found, relevant_of(rows))
-        named = {name: of_mean(values[name.replace("_at_", "@")]) for name in RETRIEVAL}
-        return ScoredAnswers(count, named)
+        return search(queries, documents, min(top, len(documents)), similarity=self.similarity)
 
     def score_against(
         self,
