@@ -382,7 +382,7 @@ _ROWS = (
     ("  held out to stop by agreement", ("rows/held_out",), _plain(0)),
 )
 _COSTS = (
-    ("majority-class baseline", ("quality/majority_baseline",), _percent),
+    ("majority-class accuracy", ("quality/majority_baseline",), _percent),
     ("parameters", ("size/params_m",), _plain(2, " M")),
     ("  without embeddings", ("size/params_no_embedding_m",), _plain(2, " M")),
     ("on disk", ("size/disk_mb",), _plain(2, " MB")),

@@ -79,6 +79,12 @@ def test_a_ratio_that_is_unknown_is_said_to_be() -> None:
     assert not any("unknown" in line for line in conditions(known, [measured(), known]))
 
 
+def test_the_majority_class_is_given_by_its_accuracy_whatever_the_metric() -> None:
+    tagger = Measurement({"quality/entity_f1": 0.5, "quality/majority_baseline": 0.92}, {"metric": "entity_f1"})
+    _, rows = comparison(["a"], [tagger])
+    assert ("majority-class accuracy", "92.00 %") in rows
+
+
 def test_a_model_that_was_not_timed_has_no_runtime() -> None:
     scored = Measurement({"quality/accuracy": 0.5}, {"metric": "accuracy"})
     assert "runtime" not in labels([measured(), scored])
