@@ -244,6 +244,13 @@ SLICES_NOTE = (
 )
 
 
+def slices_footnote(found: Sequence[Slice]) -> str:
+    """What the figures of a table of slices are: of one model, or beside its parent."""
+    if any(s.difference is not None for s in found):
+        return SLICES_NOTE
+    return f"slices: intervals are 95 %; groups of fewer than {FEWEST} rows have no figure"
+
+
 def storage_sentence(values: Mapping[str, float]) -> list[str]:
     """One line where a model with shared layers or factorized tables is smaller than its parent but no faster."""
     smaller, faster = values.get("vs_teacher/size_ratio", 1.0), values.get("vs_teacher/speedup", 2.0)
