@@ -304,8 +304,8 @@ def described(field: FieldInfo) -> str:
 def recipes() -> str:
     """Every key of a recipe, and the shipped recipes."""
     text = (
-        "# Recipes\n\nA recipe is a YAML file. `extends: NAME` starts from another one, and changes of its stages may "
-        "name\nthem by position. `compress recipes schema` prints the same as JSON schema, for an editor.\n\n"
+        "# Recipes\n\nA recipe is a YAML file. [`extends: NAME`](../howto/own-model.md#your-own-recipe) starts from "
+        "another one.\n`compress recipes schema` prints the same as JSON schema, for an editor.\n\n"
         "## Shipped recipes\n\n"
     )
     text += table(

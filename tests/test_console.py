@@ -98,6 +98,12 @@ def test_a_table_in_a_pipe_is_whole_and_numbers_stand_right() -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
+def test_a_title_longer_than_its_table_is_one_line() -> None:
+    console, out, _ = made()
+    console.table("sentence embeddings, mean of the tokens", ["a"], [[1]])
+    assert out.getvalue().startswith("sentence embeddings, mean of the tokens\n")
+
+
 def test_a_table_escapes_what_drives_terminals() -> None:
     console, out, _ = made()
     console.table("", ["a\x1b[2J"], [["x\x1b]0;evil\x07y\nz"]])

@@ -17,7 +17,7 @@ from compress.data.tables.table import Table
 from compress.encoder.config.unsupported import refuse_quantized, refuse_static
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.resolve import model_label, resolve
+from compress.modelfolder.resolve import label_models, model_label, resolve
 from compress.predict.embedder import Embedder
 from compress.report.rows import markdown
 from compress.run.folder import RUNS
@@ -53,11 +53,13 @@ def analyze(
     if wanted.folder is not None and wanted.folder.exists():
         where = f"--save-embedder {wanted.folder}"
         raise UserError("the folder exists", where=where, do="name a new folder", code=ExitCode.REFUSED)
-    one = open_subject(folder, options, console.slow_progress)
+    places = [folder] if against is None else [folder, resolve(against, options.tracking_uri)]
+    names = label_models(places)
+    one = open_subject(folder, names[0], options, console.slow_progress)
     refuse_static(one.loaded.config, "analyze", str(folder))
     if rounded:
         refuse_quantized(one.loaded.config, "--quantization", str(folder))
-    other = None if against is None else open_subject(resolve(against, options.tracking_uri), options)
+    other = None if against is None else open_subject(places[1], names[1], options)
     if other is not None and not modelfolder.same_vocabulary(folder, other.loaded.path):
         raise UserError(
             "the models have different tokenizers", where="--against", do="name a model with the same tokenizer"

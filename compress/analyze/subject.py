@@ -82,12 +82,15 @@ class Subject:
         return [state.cpu() for state in states]
 
 
-def open_subject(folder: Path, options: RunOptions, watch: Watch = unwatched) -> Subject:
-    """The model of a folder; watch: shows how far its passes are. Raises UserError when its tokenizer does not fit."""
+def open_subject(folder: Path, name: str, options: RunOptions, watch: Watch = unwatched) -> Subject:
+    """The model of a folder. name: what tables call it.  watch: shows how far its passes are.
+
+    Raises UserError when its tokenizer does not fit.
+    """
     loaded = modelfolder.load_model(folder, device=options.device)
     tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(folder))
     tokenizer.check_fits(loaded.config.vocabulary, where=str(folder))
-    return Subject(folder.name, loaded, prepare(loaded.model), tokenizer, watch)
+    return Subject(name, loaded, prepare(loaded.model), tokenizer, watch)
 
 
 def table_of(flag: str, source: str | None, subject: Subject, options: RunOptions, console: Console) -> Table:

@@ -149,7 +149,7 @@ def _check_inputs(table: Table, values: Mapping[str, Any]) -> None:
 
 def edits(table: Table, loaded: LoadedRecipe, given: Given) -> list[Edit]:
     """What the given flags change in the recipe. loaded: without --set. Raises UserError for flags that do not fit."""
-    from compress.stages.shared.flags import Edit, Keys, is_given, training_edits
+    from compress.stages.shared.flags import Edit, Keys, is_given
 
     if table.every:  # not validated: --set may bring what is missing
         places = [place for place, kind in enumerate(loaded.kinds) if kind == table.kind]
@@ -177,8 +177,20 @@ def edits(table: Table, loaded: LoadedRecipe, given: Given) -> list[Edit]:
             for key, content in keys.items()
             for at in ("*" if flag.within else places)
         ]
-    made += training_edits(table, str(loaded.content.get("name")), loaded.rows, given)
+    made += training_changes(table, str(loaded.content.get("name")), loaded, given)
     return made if table.edits is None else [*made, *table.edits(loaded.recipe, places[0], given)]
+
+
+def training_changes(table: Table, name: str, loaded: LoadedRecipe, given: Given) -> list[Edit]:
+    """What the flags of training change in a recipe, which is validated only where they have no effect: what is wrong
+    with it may be the reason."""
+    from compress.stages.shared.flags import training_edits
+
+    try:
+        return list(training_edits(table, name, loaded.rows, given))
+    except UserError:
+        _ = loaded.recipe
+        raise
 
 
 def first_stage(recipe: Recipe, kind: str) -> int:

@@ -66,12 +66,11 @@ def command(
 
 def _resolved(name: str, options: RunOptions, given: dict[str, Any]) -> LoadedRecipe:
     """The recipe with all flags. Raises UserError for training flags of a recipe that trains nothing."""
-    from compress.cli._flags import with_edits, without_set
-    from compress.stages.shared.flags import training_edits
+    from compress.cli._flags import training_changes, with_edits, without_set
 
     loaded = _with_teacher(name, options)
     plain = loaded.with_overrides(without_set(loaded.overrides))
-    made = list(training_edits(TABLE, name, plain.rows, given))
+    made = training_changes(TABLE, name, plain, given)
     return loaded.with_overrides(with_edits(loaded.overrides, made)) if made else loaded
 
 

@@ -14,7 +14,7 @@ from compress.measure.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.push import HubRepository, push_and_print
-from compress.modelfolder.resolve import model_name, resolve
+from compress.modelfolder.resolve import model_label, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.predict.predictor import Predictor
 from compress.run.folder import new_output
@@ -79,7 +79,7 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
         }
     _require_no_loss(told, f"{table.display_name}/test", temperature)
     loaded = modelfolder.load_model(folder)
-    parent = modelfolder.Parent(role="base", name=model_name(folder), fingerprint=modelfolder.fingerprint(folder))
+    parent = modelfolder.Parent(role="base", name=model_label(folder), fingerprint=modelfolder.fingerprint(folder))
     settings = {**loaded.meta.task_settings, "temperature": temperature}
     where = f"{table.display_name}/{split}"
     note = f"probabilities calibrated on {len(gold[0]):,} rows of {where}: temperature {temperature:.3f}"

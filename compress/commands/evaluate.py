@@ -9,7 +9,7 @@ from compress.contracts import RunOptions
 from compress.errors import UserError
 from compress.measure.labelled import measure_models, print_groups, print_measured
 from compress.measure.measured_model import MeasuredModel
-from compress.report.rows import SLICES_NOTE, churn_table, slices_sentence, slices_table
+from compress.report.rows import churn_table, slices_footnote, slices_sentence, slices_table
 
 
 def evaluate(
@@ -48,7 +48,7 @@ def evaluate(
     for m in measured if slices and not options.json else ():
         if m.subject.role == "student" or not against:
             console.table("", *slices_table(m.slices, m.metric or ""))
-            for line in [*slices_sentence(m.slices), SLICES_NOTE]:
+            for line in [*slices_sentence(m.slices), slices_footnote(m.slices)]:
                 console.result(line)
     if not options.json:
         print_groups(console, measured)

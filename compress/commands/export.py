@@ -25,7 +25,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.family import QUANTIZED, choose, stock_heads
 from compress.modelfolder.folder import LoadedModel, Parent
 from compress.modelfolder.push import HubRepository, push_and_print
-from compress.modelfolder.resolve import model_name, resolve
+from compress.modelfolder.resolve import model_label, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.check import ROWS, Check, ReferenceOutputs, compare, file_answer, model_answer
@@ -76,7 +76,7 @@ def export_folder(
     folder = resolve(name)
     loaded = modelfolder.load_model(folder, exits=True)
     chosen = choose_head(loaded, head)
-    parent = Parent(role="base", name=model_name(folder), fingerprint=modelfolder.fingerprint(folder))
+    parent = Parent(role="base", name=model_label(folder), fingerprint=modelfolder.fingerprint(folder))
     carried, longest = sentence_files(folder, loaded.config), read_max_length(folder)
     files = complete(loaded.tokenizer_files, str(folder))
     console.note(f"writing {folder.name} as ONNX" + ("" if opset is None else f", opset {opset}"))

@@ -17,7 +17,7 @@ from compress.modelfolder.families.longformer import count_global_tokens
 from compress.modelfolder.family import load_families
 from compress.modelfolder.folder import FolderMeta, Parent
 from compress.modelfolder.push import HubRepository, push_and_print
-from compress.modelfolder.resolve import model_name, resolve
+from compress.modelfolder.resolve import model_label, resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.run.folder import new_output
 
@@ -64,7 +64,7 @@ def extend_folder(
             task=loaded.meta.task,
             label_names=loaded.meta.label_names,
             method=METHOD,
-            lineage=(Parent(role="base", name=model_name(folder), fingerprint=modelfolder.fingerprint(folder)),),
+            lineage=(Parent(role="base", name=model_label(folder), fingerprint=modelfolder.fingerprint(folder)),),
             data=loaded.meta.data,
             language=loaded.meta.language,
             license=loaded.meta.license,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compress.compare.rows import CONDITIONS, Row
+from compress.compare.rows import CONDITIONS, SERVING, Row
 from compress.contracts import fixed_length_of
 from compress.data.tables.table import format_count
 from compress.errors import ExitCode, UserError, list_some, printable
@@ -47,6 +47,8 @@ def in_words(conditions: Sequence[str]) -> str:
     names = dict(zip(CONDITIONS, conditions, strict=False))
     if "threads" in names:
         names["threads"] += " thread" if names["threads"] == "1" else " threads"
+    if SERVING in names:  # of a quantized model too
+        names[SERVING] = f"floats in {names[SERVING]}"
     return ", ".join(names.values())
 
 

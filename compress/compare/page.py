@@ -14,7 +14,14 @@ from compress.compare.frontier import ON, RankedRow, in_words
 from compress.compare.query import NAME, PARETO, less_is_better
 from compress.compare.rows import MISSING, SIZE
 from compress.errors import printable, without_folders
-from compress.report.rows import GROUPS_NOTE, SLICES_NOTE, groups_sentence, groups_table, slices_sentence, slices_table
+from compress.report.rows import (
+    GROUPS_NOTE,
+    groups_sentence,
+    groups_table,
+    slices_footnote,
+    slices_sentence,
+    slices_table,
+)
 from evaluation.quality.gaps import find_largest_gap, measure_gaps
 from evaluation.quality.slices import Slice, find_worse
 
@@ -152,7 +159,8 @@ def _build_slices(details: Sequence[Detail]) -> str:
         inner = _build_rows(f"Slices of {d.name}", columns, numeric, rows, [_list_orders(s) for s in d.slices], kinds)
         opened = len(known) == 1 or bool(find_worse(d.slices))
         out.append(_wrap_details(d.name, slices_sentence(d.slices), inner, opened=opened))
-    return f'<p class="soft">{_escape(SLICES_NOTE)}</p>{"".join(out)}' if out else ""
+    note = slices_footnote([s for d in known for s in d.slices])
+    return f'<p class="soft">{_escape(note)}</p>{"".join(out)}' if out else ""
 
 
 def _build_groups(details: Sequence[Detail]) -> str:

@@ -23,6 +23,7 @@ from compress.tracking.store import resolve_store
 
 if TYPE_CHECKING:
     from compress.measure.measured_model import MeasuredModel
+    from evaluation.quality.slices import Slice
 
 PAGE, TABLE, DOCUMENT = "comparison.html", "comparison.csv", "comparison.json"
 
@@ -154,16 +155,16 @@ def gather(asked: CompareRequest, options: RunOptions, reader: Reader, console: 
 
 
 def _print_slices(console: Console, measured: Mapping[str, MeasuredModel], asked: CompareRequest) -> None:
-    from compress.report.rows import SLICES_NOTE, slices_sentence, slices_table
+    from compress.report.rows import slices_footnote, slices_sentence, slices_table
 
-    told = False
+    told: list[Slice] = []
     for name, m in measured.items():
         if m.slices and not (asked.against and m.subject.role == "teacher"):
             console.table(name, *slices_table(m.slices, m.metric or ""))
-            told = True
+            told += m.slices
             for line in slices_sentence(m.slices):
                 console.result(line)
-    console.result(SLICES_NOTE if told else "slices of runs are only on the page: add --html FILE")
+    console.result(slices_footnote(told) if told else "slices of runs are only on the page: add --html FILE")
 
 
 def _slices_as_json(measured: Mapping[str, MeasuredModel]) -> dict[str, list[dict]]:

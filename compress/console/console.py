@@ -92,7 +92,7 @@ class Console:
         from rich.text import Text
 
         cells = [[format_cell(value) for value in row] for row in rows]
-        table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
+        table = Table(box=box.SIMPLE_HEAD)
         for index, name in enumerate(columns):
             numeric = bool(rows) and all(is_figure(row[index]) for row in rows)
             table.add_column(Text(printable(name)), justify="right" if numeric else "left", overflow="fold")
@@ -101,6 +101,8 @@ class Console:
         screen = self._rich(self.out)
         screen.width = self.width
         with screen.capture() as captured:
+            if title:  # the title of a rich table is cut to lines of the table's width
+                screen.print(Text(printable(title)), soft_wrap=True)
             screen.print(table)
         # rich pads every line to the table's width and frames it with empty ones, which only disturbs a diff.
         lines = (line.rstrip() for line in captured.get().split("\n"))

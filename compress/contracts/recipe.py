@@ -340,7 +340,9 @@ class TrainingPlan(Frozen):
         """`500 steps`, `3 epochs` or `automatic length`, for people."""
         if self.is_automatic:
             return "automatic length"
-        return f"{self.steps:,} steps" if self.steps else f"{self.epochs:g} epochs"
+        if self.steps:
+            return f"{self.steps:,} step{'' if self.steps == 1 else 's'}"
+        return f"{self.epochs:g} epoch{'' if self.epochs == 1 else 's'}"
 
     @property
     def rate(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,5 +86,15 @@ def _named(number: int, row: Mapping[str, Any], names: Iterable[str], *, needed:
         if not needed:
             return None
         first = next(iter(names))
+        there = next((n for n in names if not _is_empty(row.get(n))), None)
+        if there is not None:
+            told = f"'{there}' is a {type(row[there]).__name__}, not a text"
+            raise UserError(told, where=f"row {number}", do="give one text for each row")
+        if first in row:
+            raise UserError(f"text '{first}' is empty", where=f"row {number}")
         raise UserError(f"text '{first}' is missing", where=f"row {number}", do=did_you_mean(first, map(str, row)))
     return str(row[name])
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))

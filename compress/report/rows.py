@@ -101,7 +101,17 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
         lines.append(f"no latency: other programs used the processor while it was timed; measure again{least}")
     if c.get("clock") == "processor time":
         lines.append("other programs used the processor: latency is processor time, what a call takes when alone")
+    for what, speed, ratio in _RATIOS:
+        if any(_lacks_ratio(m, speed, ratio) for m in (measurement, *beside)):
+            why = "the timings vary too much"
+            lines.append(f"how much faster ({what}) is unknown: {why}; measure again on an idle machine")
     return lines
+
+
+def _lacks_ratio(measurement: Measurement, speed: str, ratio: str) -> bool:
+    """Whether a model that was compared with another one and timed has no ratio: its interval was too wide."""
+    values = measurement.values
+    return "vs_teacher/size_ratio" in values and speed in values and ratio not in values and not is_fake(measurement)
 
 
 def markdown(columns: Row, rows: Sequence[Row]) -> str:
@@ -232,6 +242,13 @@ SLICES_NOTE = (
     "slices: 95 % intervals, paired row by row; p values are corrected for the number of groups (Holm); groups of "
     f"fewer than {FEWEST} rows are not tested"
 )
+
+
+def slices_footnote(found: Sequence[Slice]) -> str:
+    """What the figures of a table of slices are: of one model, or beside its parent."""
+    if any(s.difference is not None for s in found):
+        return SLICES_NOTE
+    return f"slices: intervals are 95 %; groups of fewer than {FEWEST} rows have no figure"
 
 
 def storage_sentence(values: Mapping[str, float]) -> list[str]:
@@ -372,7 +389,7 @@ _ROWS = (
     ("  held out to stop by agreement", ("rows/held_out",), _plain(0)),
 )
 _COSTS = (
-    ("majority-class baseline", ("quality/majority_baseline",), _percent),
+    ("majority-class accuracy", ("quality/majority_baseline",), _percent),
     ("parameters", ("size/params_m",), _plain(2, " M")),
     ("  without embeddings", ("size/params_no_embedding_m",), _plain(2, " M")),
     ("on disk", ("size/disk_mb",), _plain(2, " MB")),
@@ -385,6 +402,10 @@ _COSTS = (
     ("throughput", ("speed/throughput_sps",), _plain(0, " rows/s")),
     ("energy per 1,000 texts", ("energy/joules_per_1000_texts",), _plain(1, " J")),
     ("peak memory above weights", ("memory/peak_mb",), _plain(1, " MB")),
+)
+_RATIOS = (
+    ("latency", "speed/latency_p50_ms", "vs_teacher/speedup"),
+    ("throughput", "speed/throughput_sps", "vs_teacher/throughput_ratio"),
 )
 _LIKENESS = (
     ("agreement with {}", _with_interval("vs_teacher/agreement_pct"), _kept),

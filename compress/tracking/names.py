@@ -49,7 +49,7 @@ _COLOURS = {
 }
 _SPARE = ("#c026d3", "#4f46e5", "#be123c", "#15803d", "#a16207", "#0369a1")
 
-_BAD_KEY = re.compile(r"[^/\w.\- :]", re.ASCII)
+_BAD_KEY = re.compile(r"[^/\w.\- :]")  # letters of any script, as MLflow has it
 _CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)(?:[^/\s:@]+:[^\s'\"]*@|[^/\s@]*@)")
 _PARAMETER = re.compile(
     r"(?P<name>[?&][^=&\s]*(?:token|passw|secret|key|sig|credential|auth)[^=&\s]*=)[^&\s'\"]+", re.I
@@ -69,7 +69,7 @@ def colour(method: str, role: str = "student") -> str:
 
 
 def clean_key(key: str) -> str:
-    """`key` as the store takes it: letters, digits and `_ - . : /` and space, no `..` or `//` in it, not too long."""
+    """`key` as the store takes it: letters of any script, digits, space and `_ - . : /`, no `..` or `//`, cut."""
     text = _BAD_KEY.sub("_", str(key))
     parts = [p for p in text.split("/") if p not in ("", ".", "..")]
     return "/".join(parts)[:KEY_LIMIT] or "unnamed"

@@ -65,6 +65,17 @@ def test_the_default_folder_is_named_like_the_model(
     assert error.value.code == ExitCode.REFUSED
 
 
+def test_two_models_are_called_by_what_tells_them_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def open_subject(_: Path, name: str, *__: Any) -> None:
+        raise UserError(name)
+
+    monkeypatch.setattr(run, "resolve", lambda name, _: Path(name))
+    monkeypatch.setattr(run, "open_subject", open_subject)
+    options = RunOptions(output=tmp_path / "new")
+    with pytest.raises(UserError, match=r"^teacher/model$"):
+        run.analyze("runs/teacher/model", "runs/other/model", (), 10, VectorOptions(folder=None), options)
+
+
 def test_an_embedder_is_not_written_over_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--save-embedder"):
         analyze(monkeypatch, "small", output=tmp_path / "new", embedder=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, get_args
 
 import click
@@ -339,3 +340,11 @@ def test_an_old_flag_works_and_warns(
     assert sorted(warnings) == [f"warning: {one}" for one in sorted(warning)]
     assert line in error
     assert error.startswith("error: ")
+
+
+def test_a_recipe_that_lacks_its_training_says_so_before_the_flags_of_training(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: distilbert-task\nstages:\n  - kind: distill\n    objectives: [{kind: hard_labels}]\n")
+    with pytest.raises(UserError, match=r"stages\.0\.level: missing key") as caught:
+        changes(DISTILL, str(mine), steps=10)
+    assert "trains nothing" not in caught.value.line()

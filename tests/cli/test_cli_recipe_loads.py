@@ -1,4 +1,4 @@
-"""A command reads the recipe's files once, and validates it as often as its flags need."""
+"""A command reads the recipe's files once, and once more to check --set early; it validates as its flags need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compress.cli import main as frame
-from compress.recipe import Recipe, compose
+from compress.recipe import Recipe, compose, early
 from compress.recipe.document import Value
 
 TEACHER = "./taught.yaml"
@@ -49,7 +49,8 @@ def test_a_command_reads_its_recipe_once(
         return check(root)
 
     monkeypatch.setattr(compose, "compose", counted)
+    monkeypatch.setattr(early, "compose", counted)
     monkeypatch.setattr(compose, "validate", validate)
     assert frame.main([*words, "--dry-run"]) == 0
-    assert reads[recipe] == 1
+    assert reads[recipe] == 1 + ("--set" in words)
     assert made[recipe] == validated

@@ -35,6 +35,7 @@ def evaluate(monkeypatch: pytest.MonkeyPatch, measured: list[Any], against: str 
     monkeypatch.setattr(command, "churn_table", lambda *_: (("churn",), []))
     monkeypatch.setattr(command, "slices_table", lambda slices, metric: ((f"slices of {slices[0]}",), []))
     monkeypatch.setattr(command, "slices_sentence", lambda _: ["a sentence"])
+    monkeypatch.setattr(command, "slices_footnote", lambda _: "a note")
     assert command.evaluate("m", against, "test", 10, RunOptions(json=json), **flags) is measured
     return console
 
@@ -53,7 +54,7 @@ def test_slices_are_of_the_student_where_two_are_compared(monkeypatch: pytest.Mo
     ]
     found = evaluate(monkeypatch, models, "parent", slices=True)
     assert found.tables == ["figures", "churn", "slices of student", "groups"]
-    assert found.lines == ["a sentence", command.SLICES_NOTE]
+    assert found.lines == ["a sentence", "a note"]
 
 
 def test_slices_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:

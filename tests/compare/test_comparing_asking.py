@@ -204,7 +204,7 @@ def test_the_runtime_is_part_of_the_model() -> None:
     assert cells(judged[0], ["pareto", "runtime"]) == ["no: int8", "torch"]
     assert columns([float_, int8], [])[-1] == "runtime"
     assert "runtime" not in columns([float_, float_], [])
-    assert "latency: a processor, 1 thread, batch 1 x 128 tokens, fp32, onnxruntime or torch" in notes
+    assert "latency: a processor, 1 thread, batch 1 x 128 tokens, floats in fp32, onnxruntime or torch" in notes
 
 
 def test_speeds_of_a_busy_machine_are_unknown() -> None:

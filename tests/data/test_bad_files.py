@@ -33,6 +33,8 @@ CASES = {
     "latin-1": ("a.jsonl", GOOD.encode() + b'{"text": "caf\xe9"}\n', r"a\.jsonl:2: this is not UTF-8 text: "
                 r"byte 0xe9 at offset 44, near .*café.*iconv"),
     "latin-1 csv": ("a.csv", "text,label\ncafé,1\n".encode("latin-1"), r"a\.csv:2: this is not UTF-8 text: byte 0xe9"),
+    "chinese csv": ("a.csv", "text,label\n质量很好，喜欢,好评\n".encode("gb18030"),
+                    r"csv:2: this is not UTF-8 text: .* near '质量很好，喜欢,好评.*Chinese .*iconv -f GB18030"),
     "utf-16": ("a.jsonl", GOOD.encode("utf-16"), r"this is UTF-16 text; convert it: `iconv"),
     "utf-16 unmarked": ("a.csv", "text,label\nabc,1\n".encode("utf-16-le"), r"this is UTF-16 text.*UTF-16LE"),
     "half a surrogate": ("a.jsonl", GOOD + '{"text": "\\ud800", "label": "x"}\n', r"half a surrogate pair: row 2"),

@@ -69,6 +69,22 @@ def test_the_footer_says_what_all_share() -> None:
     assert conditions(found[1], found)[0] == "speed on AMD EPYC, 1 thread, torch 2.5.1, packed"
 
 
+def test_a_ratio_that_is_unknown_is_said_to_be() -> None:
+    values = {**VALUES, "speed/latency_p50_ms": 2.0, "speed/throughput_sps": 100.0, "vs_teacher/size_ratio": 2.0}
+    values["vs_teacher/throughput_ratio"] = 1.5
+    compared = Measurement(values, measured().context)
+    said = [line for line in conditions(compared, [measured(), compared]) if "how much faster" in line]
+    assert said == ["how much faster (latency) is unknown: the timings vary too much; measure again on an idle machine"]
+    known = Measurement({**values, "vs_teacher/speedup": 2.0}, measured().context)
+    assert not any("unknown" in line for line in conditions(known, [measured(), known]))
+
+
+def test_the_majority_class_is_given_by_its_accuracy_whatever_the_metric() -> None:
+    tagger = Measurement({"quality/entity_f1": 0.5, "quality/majority_baseline": 0.92}, {"metric": "entity_f1"})
+    _, rows = comparison(["a"], [tagger])
+    assert ("majority-class accuracy", "92.00 %") in rows
+
+
 def test_a_model_that_was_not_timed_has_no_runtime() -> None:
     scored = Measurement({"quality/accuracy": 0.5}, {"metric": "accuracy"})
     assert "runtime" not in labels([measured(), scored])

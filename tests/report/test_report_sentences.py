@@ -8,6 +8,7 @@ import pytest
 
 from compress.contracts import Measurement
 from compress.report.rows import (
+    SLICES_NOTE,
     comparison,
     description,
     format_figure,
@@ -15,6 +16,7 @@ from compress.report.rows import (
     groups_sentence,
     groups_table,
     markdown,
+    slices_footnote,
     slices_sentence,
     slices_table,
     storage_sentence,
@@ -77,6 +79,11 @@ def test_slices_that_fail_more_are_named_worst_first_and_at_most_three() -> None
     )
     assert [f"s{i}" in line for i in range(1, 6)] == [False, False, True, True, True]
     assert line.endswith("and 2 more")
+
+
+def test_slices_of_one_model_are_not_called_paired() -> None:
+    assert slices_footnote([compared("a", 0.0, 0.9), SMALL]) == SLICES_NOTE
+    assert "paired" not in slices_footnote([SMALL, UNDEFINED])
 
 
 def test_slices_that_were_not_tested_are_counted_whatever_the_reason() -> None:

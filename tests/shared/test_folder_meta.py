@@ -31,12 +31,12 @@ def context(source: str = "x.csv") -> Any:
 def parents(monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """A teacher whose card names no language, and a start that has both."""
     known = {
-        Path("t"): SimpleNamespace(family="bert", meta=FolderMeta(license="mit")),
+        Path("runs/t/model"): SimpleNamespace(family="bert", meta=FolderMeta(license="mit")),
         Path("s"): SimpleNamespace(family="roberta", meta=FolderMeta(language=("fr",), license="apache-2.0")),
     }
     monkeypatch.setattr(module.modelfolder, "inspect", known.__getitem__)
     monkeypatch.setattr(module.modelfolder, "fingerprint", lambda folder: f"of {folder}")
-    return {"teacher": Path("t"), "start": Path("s")}
+    return {"teacher": Path("runs/t/model"), "start": Path("s")}
 
 
 def test_a_task(parents: dict[str, Path]) -> None:
@@ -45,7 +45,7 @@ def test_a_task(parents: dict[str, Path]) -> None:
     assert (made.task, made.label_names, made.task_settings) == ("classification", ("bad", "good"), {"metric": "f1"})
     assert (made.max_length, made.method, made.notes) == (24, "distil", ("note",))
     assert [(p.role, p.name, p.fingerprint) for p in made.lineage] == [
-        ("teacher", "t", "of t"), ("start", "s", "of s")
+        ("teacher", "t", "of runs/t/model"), ("start", "s", "of s")
     ]  # fmt: skip
     assert made.recipe is not None
     assert (made.recipe.name, made.recipe.sha256, made.recipe.stage) == ("r", "h", "2-distill")

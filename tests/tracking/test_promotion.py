@@ -269,6 +269,10 @@ def test_rows_of_a_service(made: Maker) -> None:
     assert service.answer(["good", "bad"]) == service.answer([{"text": "good"}, {"sentence": "bad", "text_pair": None}])
     with pytest.raises(UserError, match="row 1: text 'text' is missing; did you mean 'txt'"):
         service.answer([{"text": "good"}, {"txt": "bad"}])
+    with pytest.raises(UserError, match="row 0: 'text' is a list, not a text; give one text for each row"):
+        service.answer([{"text": ["good", "bad"]}])
+    with pytest.raises(UserError, match="row 0: text 'text' is empty"):
+        service.answer([{"text": float("nan")}])
     with pytest.raises(UserError, match="row 0: expected a text, or a row with named texts"):
         service.answer([7])
 

@@ -27,6 +27,15 @@ def test_our_keys_stay_as_they_are(key: str) -> None:
     assert names.clean_key(key) == key
 
 
+@pytest.mark.parametrize("name", ["评论", "отзывы", "critiques-été"])
+def test_names_of_models_in_any_script_stay_as_they_are(name: str) -> None:
+    from mlflow.utils.validation import _validate_logged_model_name, _validate_model_name
+
+    assert names.model_name(name) == name
+    _validate_model_name(name)
+    _validate_logged_model_name(name)
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_rounding_keeps_six_digits(value: float) -> None:
     got = names.round_figure(value)

@@ -235,3 +235,17 @@ def test_a_metric_that_still_rises_is_told() -> None:
 @pytest.mark.parametrize("values", [[], [0.7], [0.2, 0.7, 0.7], [0.2, 0.8, 0.7, 0.75], [0.7, 0.7, 0.7, 0.705]])
 def test_a_metric_that_does_not_is_not(values: list[float]) -> None:
     assert describe_unfinished(rows(values, every=100), "m", "max") is None
+
+
+@pytest.mark.parametrize(
+    ("length", "told"),
+    [
+        ({"steps": 1}, "1 step"),
+        ({"steps": 1_000_000}, "1,000,000 steps"),
+        ({"epochs": 1}, "1 epoch"),
+        ({"epochs": 0.5}, "0.5 epochs"),
+        ({}, "automatic length"),
+    ],
+)
+def test_a_length_in_words(length: dict[str, Any], told: str) -> None:
+    assert TrainingPlan(**length).length == told

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from compress.contracts import Watch, unwatched
 from compress.data.reading import file_corpus
-from compress.data.tables.table import Rows, format_count, spread_places
+from compress.data.tables.table import WORD_END, Rows, format_count, spread_places
 from compress.data.task import Task
 from compress.data.text.baselines import words_of
 from compress.errors import ExitCode, UserError
@@ -352,7 +352,7 @@ def _find_copies(texts: Sequence[str], measured: Sequence[str]) -> np.ndarray:
 
 
 def _texts(rows: Rows) -> list[str]:
-    return [" ".join(text.replace("\x1e", " ") for text in row) for part in rows.contents() for row in part]
+    return [" ".join(text.replace(WORD_END, " ") for text in row) for part in rows.contents() for row in part]
 
 
 def _folded(text: str) -> str:

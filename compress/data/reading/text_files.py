@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
@@ -63,13 +64,28 @@ def _split(text: str) -> list[str]:
 
 
 def _not_utf8(path: Place, offset: int, number: int, raw: bytes, start: int) -> UserError:
-    around = raw[max(0, start - 20) : start + 20].decode("cp1252", "replace")
+    if _is_gb2312(raw):
+        name, encoding = "Chinese text in GBK or GB18030", "GB18030"
+        before = len(raw[:start].decode("gb2312", "ignore"))
+        around = raw.decode("gb2312")[max(0, before - 10) : before + 10]
+    else:
+        name, encoding = "Windows or Latin-1 text", "WINDOWS-1252"
+        around = raw[max(0, start - 20) : start + 20].decode("cp1252", "replace")
     return UserError(
         "this is not UTF-8 text",
         where=f"{path}:{number}",
         why=f"byte 0x{raw[start]:02x} at offset {offset:,}, near {show(around)}",
-        do="if it is Windows or Latin-1 text, convert it: `iconv -f WINDOWS-1252 -t UTF-8`",
+        do=f"if it is {name}, convert it: `iconv -f {encoding} -t UTF-8`",
     )
+
+
+def _is_gb2312(line: bytes) -> bool:
+    """Whether it decodes as Chinese text. Accents of Western European text stand alone, and do not."""
+    try:
+        line.decode("gb2312")
+    except UnicodeDecodeError:
+        return False
+    return re.search(rb"[\xa1-\xf7]{4}", line) is not None
 
 
 def show(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compress.data.reading.columns import format_names
-from compress.data.tables.table import Rows
+from compress.data.tables.table import WORD_END, Rows
 from compress.data.task import Task
 from compress.errors import UserError, printable
 from evaluation.quality.slices import Members, by_quarter, by_value
@@ -41,7 +41,8 @@ def groups(
     found: list[Members] = []
     for name in (LENGTH, LABEL, *rows.others) if asked is None else dict.fromkeys(asked):
         if name == LENGTH:
-            lengths = [sum(map(len, texts)) for part in rows.contents() for texts in part]
+            # Of words, without what stands between them: nothing does in Chinese, where each character is a word.
+            lengths = [sum(len(t) - t.count(WORD_END) for t in texts) for part in rows.contents() for texts in part]
             found += by_quarter("characters", lengths)
         elif name == LABEL:
             found += task.groups(rows, label_names)

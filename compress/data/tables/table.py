@@ -17,6 +17,7 @@ from compress.errors import UserError, did_you_mean, without_folders
 from compress.storage.spill import FAULT, LARGE, note_read, take
 
 UNLABELLED = -100  # a class or tag that only a teacher can tell; also what torch's cross entropy skips. Scores: NaN
+WORD_END = "\x1e"  # between the words of a row, where they are one string
 SLICE = 2048  # rows handled at once: enough to amortise a call, few enough to stay in the cache
 
 
@@ -186,7 +187,7 @@ def _take_few(column: pa.ChunkedArray, bounds: np.ndarray, indices: np.ndarray) 
 
 def _as_text(value: Any) -> str:
     """A cell as one string: words are told apart by a character that is in no word."""
-    return value if isinstance(value, str) else "\x1e".join(map(str, value))
+    return value if isinstance(value, str) else WORD_END.join(map(str, value))
 
 
 def first_rows(numbers: Sequence[int] | np.ndarray, limit: int = 3) -> str:

@@ -23,7 +23,7 @@ from compress.fit.plan.planner import Shape
 from compress.fit.plan.plans import Plan, Scales, Space
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent
-from compress.modelfolder.resolve import model_name
+from compress.modelfolder.resolve import model_label
 from compress.modelfolder.sentence_files import sentence_files
 from compress.onnx.check import ROWS
 from compress.onnx.writer import write_into
@@ -166,7 +166,7 @@ class Maker:
 
     def _parent(self) -> Parent:
         path = self.source.path
-        return Parent(role="parent", name=model_name(path), fingerprint=modelfolder.fingerprint(path))
+        return Parent(role="parent", name=model_label(path), fingerprint=modelfolder.fingerprint(path))
 
     def _meta(self, plan: Plan, data: DataNote, how: str = "") -> FolderMeta:
         source, table = self.source, self.student.table

@@ -13,7 +13,7 @@ from compress.data.tables.table import Table
 from compress.errors import without_folders
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote
-from compress.modelfolder.resolve import model_name
+from compress.modelfolder.resolve import model_label
 from compress.stages.shared.labelled_data import task_max_length
 from compress.stages.shared.stage import StageContext
 
@@ -46,7 +46,7 @@ def folder_meta(
         method=recipe.method or None,
         max_length=task_max_length(recipe) if table is not None else None,
         lineage=tuple(
-            Parent(role=role, name=model_name(folder), fingerprint=modelfolder.fingerprint(folder))
+            Parent(role=role, name=model_label(folder), fingerprint=modelfolder.fingerprint(folder))
             for role, folder in parents.items()
         ),
         recipe=RecipeNote(
