@@ -405,9 +405,11 @@ def naming_flags(loaded: LoadedRecipe) -> Iterator[None]:
         yield
     except UserError as error:
         for one in reversed(loaded.overrides):
-            stages, _, key = one.path.partition(".")
-            if stages == "stages" and key.partition(".")[2] == error.where and one.value is not None:
-                error.where = f"{one.origin}: {error.where}"
+            stages, _, rest = one.path.partition(".")
+            key = rest.partition(".")[2]
+            if stages == "stages" and key and key == error.where and one.value is not None:
+                same = one.origin.split()[0] == f"--{key.replace('_', '-')}"
+                error.where = one.origin if same else f"{one.origin}: {key}"
                 error.args = (error.line(),)
                 break
         raise

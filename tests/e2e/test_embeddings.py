@@ -388,7 +388,7 @@ def test_a_static_model_of_token_vectors(mine: Path, compress: Cli) -> None:
     assert "a static model has no ONNX file" in done.line
     done = compress("make-static", mine, *DATA, "--dimensions", str(HIDDEN + 1), "--no-recover")
     assert (done.code, done.line) == (
-        2, f"error: dimensions: 17 dimensions: the vectors of {mine} have 16; give 16 or less"
+        2, f"error: --dimensions 17: 17 dimensions: the vectors of {mine} have 16; give 16 or less"
     )  # fmt: skip
     done = compress("make-static", mine, *DATA, "--dimensions", "8", "--keep-width", "--no-recover")
     assert done.code == 2
@@ -431,5 +431,5 @@ def test_fewer_dimensions_and_stored_vectors(mine: Path, compress: Cli) -> None:
     )  # fmt: skip
     done = compress("reduce-dimensions", mine, *DATA, "--dimensions", "17", "--no-recover")
     assert (done.code, done.line) == (
-        2, f"error: dimensions: 17 dimensions: the vectors of {mine} have 16; give 16 or less",
+        2, f"error: --dimensions 17: 17 dimensions: the vectors of {mine} have 16; give 16 or less",
     )  # fmt: skip
