@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import traceback
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -54,20 +55,32 @@ def noun(package: str) -> str:
 
 
 def module(package: str, kind: str) -> ModuleType:
-    """The file of one part, imported. Raises UserError for a kind that has no file."""
+    """The file of one part, imported. Raises UserError for a kind that has no file, and for a part whose file has a
+    mistake."""
     known = parts(package)
     if kind not in known:
         raise UserError(f"unknown {noun(package)} '{kind}'", do=did_you_mean(kind, known))
-    return _import(known[kind])
+    try:
+        return _import(known[kind])
+    except (SyntaxError, NameError) as error:
+        at = traceback.TracebackException.from_exception(error)
+        file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else at.stack[-1][:2]
+        if package not in CONTRACTS or Path(file or "").stem != known[kind].rpartition(".")[2]:
+            raise
+        what = f"cannot import this file: {type(error).__name__}: {getattr(error, 'msg', error)}"
+        raise UserError(what, where=f"{file}:{line}") from error
 
 
 def load(package: str, kind: str) -> type:
-    """The class of one part, e.g. `Objective` of compress/objectives/<kind>.py."""
+    """The class of one part, e.g. `Objective` of compress/objectives/<kind>.py. Raises UserError where it has not all
+    that its contract asks of the class."""
     found = module(package, kind)
     name = noun(package).capitalize()
     if not hasattr(found, name):
-        raise AttributeError(f"{found.__file__} has no class {name}: every file of {package} must define it")
-    return getattr(found, name)
+        raise UserError(f"the file has no class {name}", where=found.__file__, do=f"every file of {package} needs one")
+    part = getattr(found, name)
+    _check_class(package, part)
+    return part
 
 
 @cache
@@ -93,7 +106,75 @@ def schema(package: str, kind: str) -> type[PartRow]:
 
 def build(package: str, row: PartRow, *given: Any) -> Any:
     """The part that `row` describes; `given` are the constructor's arguments before its keywords."""
-    return load(package, row.kind)(*given, **row.options())
+    return create(package, row.kind, *given, **row.options())
+
+
+def create(package: str, kind: str, *given: Any, **options: Any) -> Any:
+    """A part of this kind. Raises UserError where it has not all that its contract asks."""
+    part = load(package, kind)
+    made = part(*given, **options)
+    if (contract := _contract(package)) is not None:
+        _require(part, contract, [name for name in _members(contract)[1] if not hasattr(made, name)])
+    return made
+
+
+CONTRACTS = {
+    "compress.objectives": "compress.contracts:Objective",
+    "compress.quantizers": "compress.contracts:Quantizer",
+    "compress.stages.prune_layers.criteria": "compress.contracts:LayerCriterion",
+    "compress.stages.prune_width.importance": "compress.contracts:WidthImportance",
+    "compress.stages.share.patterns": "compress.contracts:SharingPattern",
+    "compress.stages.share.starts": "compress.contracts:SharedStart",
+    "compress.stages.factorize.methods": "compress.contracts:FactorMethod",
+    "compress.stages.sparsify.methods": "compress.contracts:SparseMethod",
+    "compress.stages.finetune.tunings": "compress.stages.finetune.tunings._base:Base",
+    "compress.data.tasks": "compress.data.task:Task",
+    "compress.modelfolder.families": "compress.modelfolder.family:Family",
+}
+"""Package → module:class that says what its parts must offer."""
+
+
+@cache
+def _contract(package: str) -> type | None:
+    if package not in CONTRACTS:
+        return None
+    name, _, attribute = CONTRACTS[package].partition(":")
+    return getattr(_import(name), attribute)
+
+
+@cache
+def _members(contract: type) -> tuple[list[str], list[str]]:
+    """What a contract asks of a class (methods and class variables), and what of its instances (the rest)."""
+    notes = inspect.get_annotations(contract)
+    names = [name for name in {**notes, **vars(contract)} if not name.startswith("_")]
+    later = [
+        name
+        for name in names
+        if not notes.get(name, "ClassVar").startswith("ClassVar") or isinstance(vars(contract).get(name), property)
+    ]
+    return [name for name in names if name not in later], later
+
+
+@cache
+def _check_class(package: str, part: type) -> None:
+    contract = _contract(package)
+    if contract is None:
+        return
+    lacking = [name for name in _members(contract)[0] if not hasattr(part, name)]
+    lacking += sorted(getattr(part, "__abstractmethods__", frozenset()) - {*lacking})
+    if "__call__" in vars(contract):
+        if getattr(getattr(part, "forward", None), "__name__", "") == "_forward_unimplemented":  # of an nn.Module
+            lacking.append("forward")
+        elif not any("__call__" in vars(base) for base in part.__mro__):
+            lacking.append("__call__")
+    _require(part, contract, lacking)
+
+
+def _require(part: type, contract: type, lacking: list[str]) -> None:
+    if lacking:
+        described = f"class {contract.__name__} in {Path(inspect.getfile(contract)).relative_to(ROOT.parent)}"
+        what = f"class {part.__name__} has no {', '.join(lacking)}"
+        raise UserError(what, where=inspect.getfile(part), do=f"{described} says what it needs")
 
 
 def _keywords(part: type) -> dict[str, tuple[Any, Any]]:
@@ -102,10 +183,15 @@ def _keywords(part: type) -> dict[str, tuple[Any, Any]]:
     chosen = [p for p in inspect.signature(init).parameters.values() if p.kind is p.KEYWORD_ONLY]
     untyped = [p.name for p in chosen if p.annotation is p.empty]
     if untyped:
-        raise TypeError(f"{part.__module__}.{part.__name__}: no type on {', '.join(untyped)}")
+        what = f"class {part.__name__} has arguments without a type: {', '.join(untyped)}"
+        raise UserError(what, where=inspect.getfile(part), do="add the type, as in `rate: float = 1.0`")
     if not chosen:  # also of a class without a constructor of its own
         return {}
-    hints = _resolve(init, [p.name for p in chosen])
+    try:
+        hints = _resolve(init, [p.name for p in chosen])
+    except NameError as error:
+        what = f"class {part.__name__} has an argument of an unknown type: {error}"
+        raise UserError(what, where=inspect.getfile(part), do="import the type") from error
     return {p.name: (hints[p.name], ... if p.default is p.empty else p.default) for p in chosen}
 
 

@@ -29,7 +29,8 @@ class Candidate:
 
     data: what quality was measured on, by which metric.  conditions: what latency was measured under; of models with
     others, or where a latency is None, nothing is said about which is faster, so neither dominates the other.
-    figures: of quality on resamples, if they were kept.
+    figures: of quality on resamples, if they were kept.  shape: all that decides how fast a model is; two of one shape
+    are equally fast, whatever was timed.
     """
 
     quality: float
@@ -40,6 +41,7 @@ class Candidate:
     data: Hashable
     conditions: Hashable = None
     figures: ResampledMetric | None = None
+    shape: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,14 @@ class _Rivals:
         self.draws = _codes([None if c.figures is None else c.figures.key for c in candidates])
         self.draws[[c.figures is None for c in candidates]] = -1
         self.figures = [c.figures for c in candidates]
+        self.shape = _codes([c.shape for c in candidates])
+        self.shape[[c.shape is None for c in candidates]] = -1
 
     def verdict(self, i: int) -> Verdict:
         """Of candidate `i`."""
-        faster = self.latency * (1 + self.tolerance) < self.latency[i]  # by more than chance
-        no_slower = self.latency <= self.latency[i] * (1 + self.tolerance)
+        alike = (self.shape == self.shape[i]) & (self.shape[i] >= 0)
+        faster = ~alike & (self.latency * (1 + self.tolerance) < self.latency[i])  # by more than chance
+        no_slower = alike | (self.latency <= self.latency[i] * (1 + self.tolerance))
         could = (self.size <= self.size[i]) & no_slower & (self.quality >= self.quality[i])
         could &= (self.data == self.data[i]) & (self.conditions == self.conditions[i])
         could[i] = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -128,8 +129,99 @@ def test_an_argument_without_a_type_is_the_authors_mistake(monkeypatch: pytest.M
         def __init__(self, *, rate=1): ...
 
     monkeypatch.setattr(registry, "load", lambda package, kind: Untyped)
-    with pytest.raises(TypeError, match="no type on rate"):
+    with pytest.raises(UserError, match=r"test_registry.py: class Untyped has arguments without a type: rate; add the"):
         registry.schema.__wrapped__(OBJECTIVES, "untyped")
+
+
+OBJECTIVE = """
+from torch import nn
+class Objective(nn.Module):
+    coupled = softens = False
+    student_needs = teacher_needs = None
+    def bind(self, pair): ...
+    def count(self, batch): ...
+    def forward(self, student, teacher, batch): ...
+"""
+QUANTIZER = """
+class Quantizer:
+    fits, calibrated, scheme = frozenset({"weight"}), False, None
+    def observe(self, x): ...
+    def freeze(self): ...
+    def scale_and_zero_point(self, x=None): ...
+    def export(self, x): ...
+    def __call__(self, x, of=None): ...
+"""
+TASK = """
+from compress.data import task
+from compress.data.tasks import regression
+class Task(regression.Task):
+    kind = "mine"
+"""
+
+
+QUANTIZERS, TASKS = "compress.quantizers", "compress.data.tasks"
+NO_NEEDS = "class Objective has no student_needs; class Objective in compress/contracts/parts.py says what it needs"
+
+
+@pytest.fixture
+def write_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Makes a file the only part of every package, called `mine`."""
+    file = tmp_path / f"own_part_{tmp_path.name}.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(registry, "parts", lambda package: {"mine": file.stem})
+
+    def write(text: str) -> Path:
+        file.write_text(text)
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("package", "text", "old", "new", "line"),
+    [
+        (OBJECTIVES, OBJECTIVE, "student_needs = ", "", f": {NO_NEEDS}"),
+        (OBJECTIVES, OBJECTIVE, "count", "counts", ": class Objective has no count; "),
+        (OBJECTIVES, OBJECTIVE, "coupled = ", "", ": class Objective has no coupled; "),
+        (OBJECTIVES, OBJECTIVE, "forward", "call", ": class Objective has no forward; "),
+        (OBJECTIVES, OBJECTIVE, "class Objective", "class Mine", ": the file has no class Objective; "),
+        (
+            OBJECTIVES,
+            OBJECTIVE,
+            "nn.Module",
+            "Mod",
+            ":3: cannot import this file: NameError: ",
+        ),
+        (OBJECTIVES, OBJECTIVE, "batch): ...", "batch)", ":7: cannot import this file: SyntaxError: "),
+        (QUANTIZERS, QUANTIZER, ", scheme", ", _", ": class Quantizer has no scheme; "),
+        (QUANTIZERS, QUANTIZER, "fits, calibrated", "_, _", ": class Quantizer has no fits, calibrated; "),
+        (QUANTIZERS, QUANTIZER, "__call__", "call", ": class Quantizer has no __call__; "),
+        (TASKS, TASK, "regression.Task", "task.Task", ": class Task has no metrics, claims, "),
+    ],
+)
+def test_what_an_own_part_lacks_is_said(
+    package: str, text: str, old: str, new: str, line: str, write_part: Callable[[str], Path]
+) -> None:
+    file = write_part(text.replace(old, new))
+    with pytest.raises(UserError) as caught:
+        registry.create(package, "mine")
+    assert caught.value.code == ExitCode.INPUT
+    assert caught.value.line().startswith(f"{file}{line}")
+
+
+@pytest.mark.parametrize(("package", "text"), [(OBJECTIVES, OBJECTIVE), (QUANTIZERS, QUANTIZER), (TASKS, TASK)])
+def test_an_own_part_that_lacks_nothing(package: str, text: str, write_part: Callable[[str], Path]) -> None:
+    file = write_part(text)
+    assert type(registry.create(package, "mine")).__module__ == file.stem
+
+
+def test_an_argument_of_an_unknown_type(write_part: Callable[[str], Path]) -> None:
+    part = "    def __init__(self, *, rate: Annotated[float] = 1.0): ...\n"
+    file = write_part(f"from __future__ import annotations\n{OBJECTIVE}{part}")
+    with pytest.raises(UserError) as caught:
+        registry.schema.__wrapped__(OBJECTIVES, "mine")
+    said = "class Objective has an argument of an unknown type: name 'Annotated' is not defined; import the type"
+    assert caught.value.line() == f"{file}: {said}"
 
 
 def test_a_dropped_in_verb_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

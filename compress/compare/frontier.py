@@ -89,8 +89,8 @@ def _describe_ranking(rows: Sequence[Row], able: Sequence[Row], single: Sequence
     if able:
         lines.append(
             "Pareto: no = the named row is at least as small, as fast (latencies within "
-            f"{100 * TOLERANCE:g} % count as equal) and as good; maybe = it is, but the paired 95 % interval of "
-            "quality leaves it open; yes = there is no such row"
+            f"{100 * TOLERANCE:g} %, or of models of one shape, count as equal) and as good; maybe = it is, but the "
+            "paired 95 % interval of quality leaves it open; yes = there is no such row"
         )
     if single:
         lines.append(

@@ -21,6 +21,7 @@ SERVING = "serving_precision"
 CONDITIONS = ("device", "threads", "latency_shape", SERVING)
 """What two latencies must share before one is called the lower. The runtime is part of the model as it is deployed."""
 RUNTIME, DATA = "runtime", "data"
+_SHAPE = (SIZE, "size/params_m", "size/params_no_embedding_m", "speed/gflops")
 _PARAMS = {"latency_shape": "latency.shape"}
 _MEASURED = "measured."
 _TIMED = ("speed/latency", "speed/throughput", SPEEDUP, "vs_teacher/throughput")
@@ -78,6 +79,16 @@ class Row:
         return None if LATENCY not in self.values else re.split("[ ,]", self.condition(RUNTIME))[0]
 
     @property
+    def shape(self) -> tuple[object, ...] | None:
+        """All that decides how fast it is; None where one of these was not measured. Two models of one shape, such as
+        two seeds, are equally fast: that their latencies differ is due to other load on the machine."""
+        if self.runtime is None or any(name not in self.values for name in _SHAPE):
+            return None
+        figures = [f"{self.values[name]:.6g}" for name in _SHAPE]  # the store keeps six digits
+        layers = self.facts.get("student.layers"), self.facts.get("student.hidden")
+        return *figures, *layers, self.condition("precision"), self.condition(RUNTIME)
+
+    @property
     def dataset(self) -> str | None:
         """What quality was measured on, for people."""
         return f"{self.context['dataset']}, {self.data[3] or '?'} rows" if "dataset" in self.context else None
@@ -106,7 +117,8 @@ class Row:
             return None
         figures = self.resampled if self.resampled is not None and self.resampled.metric == self.metric else None
         exact = value if figures is None else figures.value  # the store keeps six digits: equal models must be equal
-        return Candidate(exact, low, high, size, self.values.get(LATENCY), self.data, self.conditions, figures)
+        latency = self.values.get(LATENCY)
+        return Candidate(exact, low, high, size, latency, self.data, self.conditions, figures, self.shape)
 
 
 def drop_busy_speeds(values: Mapping[str, float], context: Mapping[str, str]) -> dict[str, float]:

@@ -44,7 +44,8 @@ def decide(judged: Sequence[RankedRow]) -> Verdict | None:
 
     The reference is the teacher, else the model of the highest quality. A loss is measurable where the interval of the
     difference to the reference lies below zero. Of those without one, the model with the largest product of how many
-    times smaller and how many times faster it is wins; an unknown speed counts as equal.
+    times smaller and how many times faster it is wins, or the best of those that have its shape; an unknown speed
+    counts as equal.
     """
     rows = _select_comparable([j.row for j in judged])
     if len(rows) < 2:
@@ -56,6 +57,8 @@ def decide(judged: Sequence[RankedRow]) -> Verdict | None:
         row for row in others if losses[id(row)].high >= 0 and _score_savings(row, reference) > math.log1p(TOLERANCE)
     ]
     best = max(able, key=lambda row: _score_savings(row, reference), default=reference)
+    alike = [row for row in able if _have_same_shape(row, best)]
+    best = max(alike, key=lambda row: (row.quality or (0.0,), row.facts.get("role") == "student"), default=best)
     reasons = {
         row.name: _explain_rejection(row, best, None if row is reference else losses[id(row)], row is reference)
         for row in sorted(rows, key=lambda row: -_score_savings(row, reference))
@@ -96,14 +99,20 @@ def _score_savings(row: Row, reference: Row) -> float:
 
 
 def _compute_speedup(row: Row, reference: Row) -> float | None:
-    """By the mean latency, as everywhere; None where a latency is unknown, or the two were measured under other
-    conditions."""
+    """By the mean latency, as everywhere; 1 of models of one shape. None where a latency is unknown, or the two were
+    measured under other conditions."""
     if row.conditions is None or row.conditions != reference.conditions:
         return None
+    if _have_same_shape(row, reference):
+        return 1.0
     if _is_timed_beside(row, reference) and SPEEDUP in row.values:
         return row.values[SPEEDUP]
     key = MEAN if MEAN in row.values and MEAN in reference.values else LATENCY
     return reference.values[key] / row.values[key]
+
+
+def _have_same_shape(row: Row, other: Row) -> bool:
+    return row.shape is not None and row.shape == other.shape
 
 
 def _is_timed_beside(row: Row, reference: Row) -> bool:
@@ -122,7 +131,7 @@ def _describe_costs(row: Row, reference: Row) -> list[str]:
         return [*parts, "speed unknown"]
     ends = [row.values.get(f"{SPEEDUP}_{end}") for end in ("low", "high")]
     interval = ""
-    if _is_timed_beside(row, reference) and ends[0] is not None and ends[1] is not None:
+    if faster != 1 and _is_timed_beside(row, reference) and ends[0] is not None and ends[1] is not None:
         interval = f" [{ends[0]:.1f}, {ends[1]:.1f}]"
     return [*parts, _format_ratio(faster, "faster", "slower") + interval]
 

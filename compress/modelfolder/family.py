@@ -127,7 +127,7 @@ DROPS_TOKENS = "it drops tokens between its layers"
 def load_families() -> dict[str, Family]:
     """model_type → family, one for each file of `families/`."""
     package = "compress.modelfolder.families"
-    found = [registry.load(package, kind)() for kind in registry.parts(package)]
+    found = [registry.create(package, kind) for kind in registry.parts(package)]
     return {family.model_type: family for family in found}
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from compress.data.text.language_codes import find_language_codes
+
 CARD = "README.md"
 CARD_BYTES = 4 * 2**20
-MOST = 200
 
 # Not by a YAML parser: cards of embedders carry megabytes of results in the same head.
 _HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---", re.DOTALL | re.MULTILINE)
@@ -15,15 +16,12 @@ _SAID = re.compile(r"^languages?:(.*(?:\n[ \t]*-.*)*)", re.MULTILINE)
 _LICENSE = re.compile(
     r"^license:[ \t]*(?:\n?[ \t]*-[ \t]*)?[\"']?([A-Za-z0-9][A-Za-z0-9.+-]{0,40})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
 )
-_CODE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*|multilingual")
 
 
 def read_language(folder: Path) -> tuple[str, ...]:
     """Codes such as `en` from the head of the folder's README.md, as model hubs write it; empty where it says none."""
     said = _SAID.search(_head(folder))
-    words = [] if said is None else re.findall(r"[\w-]+", re.sub(r"#.*", "", said[1]))
-    codes = [word for word in (w.strip("-") for w in words) if _CODE.fullmatch(word)]
-    return tuple(dict.fromkeys(codes))[:MOST]
+    return () if said is None else find_language_codes(re.sub(r"#.*", "", said[1]))
 
 
 def read_license(folder: Path) -> str | None:

@@ -99,7 +99,8 @@ class FolderMeta(_Note):
     max_length: int | None = Field(default=None, gt=0)
     """Longest sequence, in tokens, that training saw: longer texts were cut."""
     language: tuple[str, ...] = ()
-    """Codes such as `en`, as the card of the first model or the makers of the data say; nobody looks at the texts."""
+    """Codes such as `en`, as the makers of the data or else the card of the first model say; nobody looks at the texts.
+    """
     license: str | None = None
     """Of the first parent, as its card says; null where none says one."""
     lineage: tuple[Parent, ...] = ()

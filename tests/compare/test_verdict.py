@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import pytest
 from compare_rows import row
 
 from compress.compare.frontier import rank_rows
@@ -94,3 +95,42 @@ def test_runs_of_one_command_were_timed_together() -> None:
     assert "2.0x faster, " in verdict(ours, stored(teacher, "3", {})).sentence, "timed by another command"
     assert "2.0x faster, " in verdict(student, stored(teacher, "2", {PARENT: "1"})).sentence, "timed now, and then"
     assert "2.0x faster, " in verdict(ours, teacher).sentence
+
+
+SHAPE: dict[str, Any] = {"values": {"size/params_m": 2.0, "size/params_no_embedding_m": 1.0, "speed/gflops": 0.123457}}
+
+
+def test_of_two_seeds_none_is_faster() -> None:
+    exact = {"values": {**SHAPE["values"], "speed/gflops": 0.12345678}}  # of a model that was measured now
+    one, other = row("seed-0", 181, 10.0, 6.5, **exact), row("seed-1", 180, 10.0, 5.0, **SHAPE)
+    found = verdict(one, other)
+    assert found.sentence == "keep seed-0: no other model is smaller or faster without a measurable loss"
+    assert found.reasons["seed-1"] == "same size and same speed"
+    judged, notes = rank_rows([one, dataclasses.replace(other, resampled=one.resampled)])
+    assert [j.place for j in judged] == ["on it", "on it"]
+    assert "or of models of one shape, count as equal" in notes[0]
+
+
+def test_of_seeds_that_are_faster_than_the_teacher_the_best_is_shipped() -> None:
+    teacher = row("teacher", 180, 40.0, 20.0, **TEACHER)
+    found = verdict(teacher, row("seed-0", 179, 10.0, 5.0, **SHAPE), row("seed-1", 180, 10.0, 6.5, **SHAPE))
+    assert found.ship == "seed-1"
+    assert found.reasons["seed-0"] == "same size and same speed"
+    control, student = ({**SHAPE, "facts": {"role": role}} for role in ("control", "student"))
+    alike = row("seed-0/control", 180, 10.0, 5.0, **control), row("seed-0", 180, 10.0, 6.5, **student)
+    assert verdict(teacher, *alike).ship == "seed-0"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"values": {**SHAPE["values"], "speed/gflops": 0.4}},
+        {"values": {"size/params_m": 2.0}},
+        {**SHAPE, "context": {"runtime": "onnxruntime 1.31, length buckets"}},
+        {**SHAPE, "context": {"precision": "int8 per-token"}},
+        {**SHAPE, "facts": {"student.layers": "6"}},
+    ],
+)
+def test_models_of_other_shapes_are_as_fast_as_they_were_timed(change: dict[str, Any]) -> None:
+    found = verdict(row("a", 181, 10.0, 6.5, **SHAPE), row("b", 180, 10.0, 5.0, **change))
+    assert found.sentence.startswith("ship b: same size, 1.3x faster, ")

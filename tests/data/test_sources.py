@@ -11,6 +11,7 @@ import pytest
 
 from compress.data import embedded
 from compress.data.reading import places
+from compress.data.reading.file_corpus import open_corpus
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import UNLABELLED
 from compress.data.tasks import task_of
@@ -509,6 +510,27 @@ def test_the_description_names_the_labels(folder, write):
     assert both.split("train").labels.tolist() == [1, 0, 1, 0]
     with pytest.raises(UserError, match=r"labels of the data and of the model differ: .*only in the model: happy, sad"):
         open_table(path, expect_labels=["happy", "sad"])
+
+
+@pytest.mark.parametrize(
+    ("said", "codes"),
+    [("zh", ("zh",)), (["zh-Hans", "en"], ("zh-Hans", "en")), ("en+zh", ("en", "zh")), ("Chinese", ()), (3, ())],
+)
+def test_the_description_names_the_language(said, codes, folder, write):
+    rows = [{"text": f"t {i}", "label": i % 2} for i in range(40)]
+    path = str(folder(train=rows, validation=rows, test=rows))
+    assert open_table(path).language == ()
+    write("set/info.json", json.dumps({"language": said}))
+    assert open_table(path).language == codes
+    assert open_table(f"{path}/train.jsonl").language == codes
+    assert open_corpus(path).language == codes
+
+
+def test_the_language_of_running_text(write):
+    write("text/train.txt", "one\n\ntwo\n\nthree\n")
+    path = str(write("text/info.json", '{"language": "fr"}').parent)
+    assert [open_corpus(path, stream=stream).language for stream in (True, False)] == [("fr",)] * 2
+    assert open_corpus("opinions-corpus", limit=10).language == open_table("opinions", limit=10).language == ("en",)
 
 
 def test_names_of_another_column_are_not_used(folder, write):

@@ -34,16 +34,20 @@ def models(draw, paired=True):
         right = random.random(ROWS) < share
         size, latency = draw(st.integers(1, 4)), draw(st.sampled_from([1.0, 1.03, 1.2, 2.0, None]))
         conditions = draw(st.sampled_from(["a", "a", "b"]))
-        found.append(candidate(right, size, latency, conditions=conditions, paired=paired and draw(st.booleans())))
+        made = candidate(right, size, latency, conditions=conditions, paired=paired and draw(st.booleans()))
+        found.append(replace(made, shape=draw(st.sampled_from([None, "x", "y"]))))
     return found
 
 
 def dominates(a: Candidate, b: Candidate, tolerance: float) -> bool:
     """The definition, word for word."""
-    if a.latency is None or b.latency is None or a.conditions != b.conditions or a.data != b.data:
+    if a.conditions != b.conditions or a.data != b.data or a.size > b.size or a.quality < b.quality:
         return False
-    if a.size > b.size or a.latency > b.latency * (1 + tolerance) or a.quality < b.quality:
-        return False
+    faster = False
+    if a.shape is None or a.shape != b.shape:
+        if a.latency is None or b.latency is None or a.latency > b.latency * (1 + tolerance):
+            return False
+        faster = a.latency * (1 + tolerance) < b.latency
     if a.figures is not None and b.figures is not None:
         mine, other = a.figures.right, b.figures.right
         assert mine is not None
@@ -52,7 +56,7 @@ def dominates(a: Candidate, b: Candidate, tolerance: float) -> bool:
         least = paired_share_interval(wins, losses, ROWS).low if wins + losses else 0.0
     else:
         least = a.low - b.high
-    cheaper = a.size < b.size or a.latency * (1 + tolerance) < b.latency
+    cheaper = a.size < b.size or faster
     return least > 0 or (least == 0 and cheaper)
 
 
@@ -130,6 +134,16 @@ def test_the_same_answers_from_a_smaller_model_dominate_and_a_copy_does_not() ->
     assert [v.by for v in frontier([one, copy])] == [None, None]
     assert [v.by for v in frontier([one, smaller])] == [1, None], "a latency within 5 % is no slower"
     assert [v.by for v in frontier([one, smaller], tolerance=0.0)] == [None, None]
+
+
+def test_of_two_models_of_one_shape_none_is_faster() -> None:
+    right = np.random.default_rng(0).random(ROWS) < 0.7
+    fast, slow = candidate(right, 1, 1.0), candidate(right, 1, 1.3)
+    assert [v.by for v in frontier([fast, slow])] == [None, 0]
+    assert [v.by for v in frontier([replace(r, shape="s") for r in (fast, slow)])] == [None, None]
+    better = candidate(np.ones(ROWS, bool), 1, 1.3)
+    assert [v.by for v in frontier([fast, better])] == [None, None]
+    assert [v.by for v in frontier([replace(r, shape="s") for r in (fast, better)])] == [1, None]
 
 
 @pytest.mark.parametrize("change", [{"conditions": "other"}, {"latency": None}, {"data": "other"}])

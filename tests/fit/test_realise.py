@@ -96,6 +96,7 @@ class Case:
             path = folder / "data" / f"{split}.jsonl"
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(json.dumps(row) + "\n" for row in rows(kind)))
+        (folder / "data" / "info.json").write_text('{"language": "zh"}')
         self.table = open_table(str(folder / "data"), task=kind, expect_labels=names or None)
         self.serving = Serving("onnxruntime", length=16)
         self.task = task_of(self.table.task)
@@ -270,7 +271,7 @@ def check_plans(case: Case, tmp_path: Path) -> None:
     note = DataNote(name="toy", fingerprint="0")
     folder = case.maker.write(plans[0], case.serving, tmp_path / "made", note)
     assert inspect(folder).meta.method == "fit"
-    assert inspect(folder).meta.language == ("en",)
+    assert inspect(folder).meta.language == ("zh",), "that of the data, not of the parent"
     evaluator = Evaluator(
         case.loaded, case.serving, case.table.split("validation"), task=case.table.task, settings={}, max_length=24
     )

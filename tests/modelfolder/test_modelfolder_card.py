@@ -171,7 +171,7 @@ def test_a_model_without_any_measurement_says_only_what_is_known(tiny_model: Mod
     assert found["Limits"] == [
         "- not measured: no quality, size or speed is recorded here",
         "- the training data is not recorded",
-        "- the language is unknown: no model card names it",
+        "- the language is unknown: neither the data nor a model card names it",
         "- uncertified: the folder contains no certificate",
     ]
 
@@ -203,7 +203,7 @@ def test_intended_use_training_data_and_limits_are_what_the_folder_holds(tiny_mo
         "- measured on 900 rows of opinions/test only: its quality on other domains is unknown",
         "- not recorded: memory, the difference from a teacher, "
         "groups of rows with a higher error rate than the parent's",
-        "- the language is unknown: no model card names it",
+        "- the language is unknown: neither the data nor a model card names it",
         "- texts of more than 24 tokens are truncated",
         "- uncertified: the folder contains no certificate",
     ]
@@ -295,7 +295,7 @@ def test_the_language_is_that_of_the_card_that_came_with_the_model(
     tiny_model: Model, tmp_path: Path, head: str, codes: tuple[str, ...]
 ) -> None:
     folder = save_model(tmp_path / "foreign", tiny_model, tokenizer_files={})
-    assert "the language is unknown: no model card names it" in (folder / "README.md").read_text()
+    assert "the language is unknown: neither the data nor a model card names it" in (folder / "README.md").read_text()
     (folder / "compress.json").unlink()
     (folder / "README.md").write_text(f"---\n{head}\n---\n# card\nlanguage: fr\n")
     loaded = load_model(folder)

@@ -31,6 +31,9 @@ pytest.importorskip("onnxruntime")
 import chromium
 import onnx
 import torch
+from example_counts import scaled
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import compress
 from compress.cli.main import main
@@ -49,6 +52,7 @@ from compress.predict.predictor import Predictor
 from compress.predict.web import folder as web
 from compress.predict.web import model as alone
 from compress.predict.web.model import load_model
+from evaluation.quality.entities import entities, scheme_of
 
 LONGEST = 12
 TEXTS = ["the film was good", "Dull, but good!", "a good , good film " * 9, "", "she never liked the actor's plots"]
@@ -189,6 +193,34 @@ def test_a_float_model_has_the_other_name(tmp_path: Path, toy_tokenizer_files: d
 
 def test_the_words_of_a_text_are_the_same() -> None:
     assert alone._WORD.pattern == words._WORD.pattern
+
+
+@settings(max_examples=scaled(300), deadline=None)
+@given(
+    st.sampled_from([["O", "B-PER", "I-PER", "B-X", "I-X"], ["O", "B-P", "I-P", "E-P", "S-P", "B-X", "I-X", "E-X"]]),
+    st.lists(st.integers(-1, 7), max_size=8),
+)
+def test_the_entities_of_tags_are_the_same(names: list[str], numbers: list[int]) -> None:
+    scheme = scheme_of(names)
+    assert scheme is not None
+    text = "a bc d efg hi j kl m"[: sum([2, 3, 2, 4, 3, 2, 3, 1][: len(numbers)])]
+    places = words.locate_words(text)
+    labels = [None if number < 0 else names[number % len(names)] for number in numbers]
+    tagged = [{"start": a, "end": b, "label": label} for (a, b), label in zip(places, labels, strict=True)]
+    spans = [(e.type, places[e.start][0], places[e.end - 1][1]) for e in entities([t or "O" for t in labels], scheme)]
+    wanted = [{"type": kind, "start": a, "end": b, "text": text[a:b]} for kind, a, b in spans]
+    assert alone._find_entities(text, tagged, scheme) == wanted
+
+
+def test_a_small_process_finds_the_entities(tmp_path: Path, toy_tokenizer_files: dict[str, bytes]) -> None:
+    source = make(tmp_path, "token-classification", toy_tokenizer_files, quantized=False)
+    folder = export(source)
+    assert read(folder, "task.json")["scheme"] == "iob2"
+    model = load_model(folder, threads=1)
+    short = [text for text in TEXTS if len(model.encode(text)) < LONGEST]
+    known = [answer.as_json()["entities"] for answer in Predictor(source).predict(short)]
+    assert any(known)
+    assert [model.answer(text)["entities"] for text in short] == known
 
 
 # --- what is not supported --------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from compress.stages.shared.folder_meta import _for_others, data_note, folder_me
 
 TABLE: Any = SimpleNamespace(
     task="classification", label_names=["bad", "good"], settings={"metric": "f1"}, display_name="opinions",
-    fingerprint="ab", splits={"train": range(3), "test": range(2)},
+    fingerprint="ab", splits={"train": range(3), "test": range(2)}, language=(),
 )  # fmt: skip
-CORPUS: Any = SimpleNamespace(name="/home/me/wiki.txt", fingerprint="cd")
+CORPUS: Any = SimpleNamespace(name="/home/me/wiki.txt", fingerprint="cd", language=["zh"])
 
 
 def context(source: str = "x.csv") -> Any:
@@ -56,11 +56,12 @@ def test_a_corpus() -> None:
     assert made.data is not None
     assert (made.data.name, made.data.fingerprint) == ("wiki.txt", "cd")
     assert (made.task, made.label_names, made.max_length, made.family) == (None, (), None, "")
+    assert made.language == ("zh",)
 
 
-@pytest.mark.parametrize(("source", "language"), [("opinions", ("en",)), ("x.csv", ())])
-def test_generated_text_is_english(source: str, language: tuple[str, ...]) -> None:
-    assert folder_meta(context(source), {}, TABLE).language == language
+def test_the_language_of_the_data_comes_before_that_of_a_parent(parents: dict[str, Path]) -> None:
+    table: Any = SimpleNamespace(**{**vars(TABLE), "language": ["zh", "en"]})
+    assert folder_meta(context(), parents, table).language == ("zh", "en")
 
 
 def test_rows_are_counted_by_split() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from compress.errors import UserError
 class Corpus:
     """Documents by split ("train", "validation"), one text each. fingerprint: sha256 of every text.
 
-    stored: its tokens are kept on the disk instead of in memory (`tokenstore`).
+    stored: its tokens are kept on the disk instead of in memory (`tokenstore`).  language: as of a `Table`.
     """
 
     splits: Mapping[str, Rows]
@@ -34,6 +34,7 @@ class Corpus:
     fingerprint: str
     notes: Sequence[str] = field(default_factory=tuple)
     stored: bool = False
+    language: Sequence[str] = field(default=(), kw_only=True)
 
     @property
     def sizes(self) -> str:
@@ -200,7 +201,8 @@ def with_task_texts(corpus: Corpus, rows: Rows) -> Corpus:
     for text in found:
         digest.update(json.dumps(text).encode())
     note = f"the corpus also contains {len(found):,} texts of the labelled data"
-    return Corpus({**corpus.splits, "train": both}, corpus.name, digest.hexdigest(), (*corpus.notes, note))
+    splits, notes = {**corpus.splits, "train": both}, (*corpus.notes, note)
+    return replace(corpus, splits=splits, fingerprint=digest.hexdigest(), notes=notes)
 
 
 def _joined(words: Sequence[str]) -> str:

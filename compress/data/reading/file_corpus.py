@@ -99,6 +99,7 @@ def open_corpus(
     with show_addresses():
         corpus = _open_local(local, text_column, limit, stream)
     notes = tuple(map(show_address, corpus.notes))
+    corpus = replace(corpus, language=places.find_language(local))
     return replace(corpus, name=show_address(corpus.name), notes=notes) if local != name else corpus
 
 

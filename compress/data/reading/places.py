@@ -14,6 +14,7 @@ import pyarrow as pa
 from compress.data.reading import beir, files, hub
 from compress.data.reading.frame import Frame
 from compress.data.reading.names import is_elsewhere, make_unknown_error, path_of
+from compress.data.text.language_codes import find_language_codes
 from compress.errors import UserError, did_you_mean, printable
 from compress.storage.sent import find_name
 
@@ -25,7 +26,7 @@ SPLITS = {
     "unlabelled": ("unlabelled", "unlabeled", "unsupervised"),
 }
 INFO = "info.json"
-"""What describes the files of a folder: task, columns, label names."""
+"""What describes the files of a folder: task, columns, label names, language."""
 DESCRIPTIONS = (INFO, "dataset_info.json", "state.json", "dataset_dict.json")
 """Files beside tables that hold no rows."""
 INFO_LIMIT = 16 << 20  # bytes of info.json that are read
@@ -60,9 +61,15 @@ def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = 
     return _embedded(name.removeprefix("embedded:"))
 
 
-def is_generated(name: str) -> bool:
-    """Whether `name` is data that this program makes itself, which is English."""
-    return is_elsewhere(name) and not name.startswith("hf:")
+def find_language(name: str) -> tuple[str, ...]:
+    """Codes such as `en` of the texts that `name` means, as info.json says them; what this program generates is
+    English. Empty where nothing says it. Raises UserError for an unreadable info.json."""
+    if is_elsewhere(name):
+        return () if name.startswith("hf:") else ("en",)
+    path = path_of(name)
+    said = _info(path).get("language") if path.is_dir() else _info_beside(path).get("language")
+    listed = said if isinstance(said, list) else [said]
+    return find_language_codes(" ".join(one for one in listed if isinstance(one, str)))
 
 
 def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None, plain: bool) -> Source:
@@ -73,7 +80,7 @@ def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None, plai
         raise make_unknown_error(name, path)
     frame = files.read_file(path, notes, plain=plain)
     _hint_siblings(path, notes)
-    return Source({"train": frame}, str(path), _info(path.parent) if path.stem in _stems() else {})
+    return Source({"train": frame}, str(path), _info_beside(path))
 
 
 @cache
@@ -194,6 +201,11 @@ def _choose(frames: Mapping[str, Frame], splits: Mapping[str, str] | None, where
     if not chosen:
         raise UserError("no train, validation or test split", where=where, why="found " + ", ".join(frames))
     return {split: frames[source] for split, source in chosen.items()}
+
+
+def _info_beside(file: Path) -> Mapping[str, Any]:
+    """The info.json beside a file that is called like a split."""
+    return _info(file.parent) if file.stem in _stems() else {}
 
 
 def _info(folder: Path) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from compress.data.reading import columns
 from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.copies import local_name, show_address, show_addresses
 from compress.data.reading.frame import Frame
-from compress.data.reading.places import Source, open_source
+from compress.data.reading.places import Source, find_language, open_source
 from compress.data.reading.pool import PoolRequest, select_rows
 from compress.data.reading.teacher_columns import TeacherColumns, TeacherReader, find_untaught, make_untaught
 from compress.data.reading.unlabelled import count_words, join_unlabelled, read_unlabelled
@@ -129,7 +129,8 @@ def open_table(
     metric = kind.metric_of(next(iter(rows.values())))
     chosen = chosen if metric is None else {**chosen, METRIC: metric}
     shown, notes = show_address(source.name), [show_address(note) for note in notes]
-    return Table(rows, kind.kind, read.names, roles, digest, shown, notes, chosen, source_digest)
+    language = find_language(name)
+    return Table(rows, kind.kind, read.names, roles, digest, shown, notes, chosen, source_digest, language)
 
 
 def _refuse_added_rows(kind: Task, *given: object) -> None:

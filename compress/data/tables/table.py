@@ -90,6 +90,7 @@ class Table:
     settings: of the task, for a model that is trained on the table (`Task.settings`).  name: as the caller gave it,
     for reading it again; for everything that others read there is `display_name`.  source_fingerprint: of the labelled
     data, before labels were hidden and unlabelled text of another source was added; empty: the same as fingerprint.
+    language: codes such as `en`, as the makers of the data say.
     """
 
     splits: Mapping[str, Rows]
@@ -101,6 +102,7 @@ class Table:
     notes: Sequence[str] = field(default_factory=tuple)
     settings: Mapping[str, Any] = field(default_factory=dict)
     source_fingerprint: str = ""
+    language: Sequence[str] = ()
 
     @property
     def measured_fingerprint(self) -> str:

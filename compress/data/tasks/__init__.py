@@ -28,7 +28,7 @@ def task_of(kind: str, settings: Mapping[str, Any] | None = None) -> Task:
 
 @cache
 def _plain(kind: str) -> Task:
-    return registry.load(__name__, kind.replace("-", "_"))()
+    return registry.create(__name__, kind.replace("-", "_"))
 
 
 def find_task(name: str, where: str) -> Task:

@@ -172,7 +172,7 @@ class Maker:
         source, table = self.source, self.student.table
         return FolderMeta(
             family=source.family,
-            language=source.meta.language,
+            language=tuple(table.language) or source.meta.language,
             license=source.meta.license,
             task=table.task,
             label_names=tuple(table.label_names),

@@ -135,7 +135,7 @@ def _limits(meta: FolderMeta, facts: Facts) -> list[str]:
     if not meta.data:
         lines.append("the training data is not recorded")
     if not meta.language:
-        lines.append("the language is unknown: no model card names it")
+        lines.append("the language is unknown: neither the data nor a model card names it")
     if meta.max_length:
         parts = meta.task == QUESTION_ANSWERING or meta.task_settings.get("long_text") == "chunk"
         fate = "split into parts" if parts else "truncated"

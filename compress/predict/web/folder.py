@@ -21,6 +21,7 @@ from compress.onnx.model_file import QUANTIZED, SECOND
 from compress.onnx.precision import FLOAT
 from compress.onnx.writer import WrittenFile
 from compress.storage import safe
+from evaluation.quality.entities import scheme_of
 
 HERE = Path(__file__).parent
 PAGE, TASK, CONFIG = "index.html", "task.json", "config.json"
@@ -148,6 +149,8 @@ def _describe(loaded: LoadedModel, task: Task, web: WebTask) -> dict[str, Any]:
     }
     if web.answer == "one":
         described["temperature"] = settings.get("temperature", 1.0)
+    if web.answer == "tags":
+        described["scheme"] = scheme_of(loaded.label_names)
     if task.kind == "reranking":
         described["sigmoid"] = settings.get("activation", "sigmoid") != "identity"
     if web.answer == "similarity":

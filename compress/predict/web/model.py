@@ -58,7 +58,9 @@ class TextModel:
         if kind == "score":
             return {"score": float(_sigmoid(logits[0]) if self.task.get("sigmoid") else logits[0])}
         if kind == "tags":
-            return {"words": self._tag(text, encoding, _softmax(logits))}
+            words = self._tag(text, encoding, _softmax(logits))
+            scheme = self.task.get("scheme")  # null of other tags
+            return {"words": words} | ({"entities": _find_entities(text, words, scheme)} if scheme else {})
         names = self.task["labels"]
         if kind == "any":
             shares = dict(zip(names, _sigmoid(logits).tolist(), strict=True))
@@ -119,6 +121,24 @@ class TextModel:
 def load_model(folder: str | os.PathLike[str] | None = None, *, threads: int | None = None) -> TextModel:
     """The model of `folder`; None: of the folder that this file is in."""
     return TextModel(Path(__file__).parent if folder is None else folder, threads=threads)
+
+
+def _find_entities(text: str, words: list[dict[str, Any]], scheme: str) -> list[dict[str, Any]]:
+    """As `evaluation.quality.entities` finds them. scheme: iob2 or bioes."""
+    found: list[tuple[str, int, int]] = []
+    first, type_ = -1, ""  # of the entity that the next word may continue
+    for i, tag in enumerate([*(word["label"] or "O" for word in words), "O"]):
+        prefix, kind = tag[:1], tag[1:].strip("-") or "_"
+        goes_on = first >= 0 and prefix in "IE" and kind == type_
+        if goes_on and prefix == "I":
+            continue
+        if first >= 0 and (goes_on or scheme == "iob2"):
+            found.append((type_, first, i if goes_on else i - 1))
+        first, type_ = (i, kind) if prefix == "B" else (-1, "")
+        if prefix == "S":
+            found.append((kind, i, i))
+    places = [(kind, words[a]["start"], words[b]["end"]) for kind, a, b in found]
+    return [{"type": kind, "start": start, "end": end, "text": text[start:end]} for kind, start, end in places]
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from compress.data.reading.corpus import Corpus
-from compress.data.reading.places import is_generated
 from compress.data.reading.remote import SCHEME, RemotePath
 from compress.data.tables.table import Table
 from compress.errors import without_folders
@@ -34,11 +33,11 @@ def folder_meta(
     else:
         data = None
     above = [modelfolder.inspect(folder) for folder in parents.values()]
-    block = recipe.data if table is not None else recipe.corpus
-    generated = block is not None and is_generated(block.source)
+    read = table if table is not None else corpus
+    languages = [*([] if read is None else [read.language]), *(one.meta.language for one in above)]
     return FolderMeta(
         family=above[0].family if above else "",
-        language=next((one.meta.language for one in above if one.meta.language), ("en",) if generated else ()),
+        language=next((tuple(codes) for codes in languages if codes), ()),
         license=next((one.meta.license for one in above if one.meta.license), None),
         task=table.task if table is not None else None,
         label_names=tuple(table.label_names) if table is not None else (),
