@@ -132,11 +132,13 @@ def test_blank_lines_are_no_documents(mine: Path, compress: Cli) -> None:
         ((*RANK[:2], "--query", " ", "text"), "--query: it is empty"),
         ((*RANK, "text", ""), "text 2: it is empty"),
         ((*RANK, "--file", "bad.jsonl"), "bad.jsonl:2: the row has no document; did you mean 'documents'?"),
+        ((*RANK, "--file", "queries.csv"), "queries.csv:2: the row has no document; name its column"),
         (("predict", "other", *RANK[2:], "a"), "other: only rerankers and embedding models rank documents: the task"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_ranked(mine: Path, other_model: Path, compress: Cli, words: tuple[str, ...], line: str) -> None:
     write_rows(Path("bad.jsonl"), [{"document": "a"}, {"documents": "b"}])
+    Path("queries.csv").write_text("query,positive\na,b\n")
     done = compress(*words)
     assert (done.code, done.out) == (2, "")
     assert f"error: {line}" in done.err
