@@ -225,6 +225,7 @@ def test_a_bar_within_a_bar(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> No
     assert "validation" in terminal.getvalue()
     assert "2/4 50%" in terminal.getvalue()
     assert "10/10 100%" in terminal.getvalue()
+    assert not re.search("train[^\r\n]*validation", terminal.getvalue()), "beside each other, they would wrap"
 
 
 def test_a_bar_takes_nothing_from_a_piped_stdout(monkeypatch: pytest.MonkeyPatch) -> None:

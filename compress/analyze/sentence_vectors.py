@@ -16,6 +16,7 @@ from compress.data.tables.table import Rows, Table, spread_places
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import Parent
+from compress.modelfolder.resolve import model_label
 from compress.modelfolder.sentence_files import prompt_files
 from compress.modelfolder.sentence_pooling import part_files
 from compress.predict.embedder import Embedder, dense_of
@@ -109,7 +110,9 @@ def save(embedder: Embedder, evening: PostProcessing | None, wanted: VectorOptio
     """
     assert wanted.folder is not None
     loaded = modelfolder.load_model(embedder.folder, keep=())
-    parent = Parent(role="base", name=embedder.folder.name, fingerprint=modelfolder.fingerprint(embedder.folder))
+    parent = Parent(
+        role="base", name=model_label(embedder.folder), fingerprint=modelfolder.fingerprint(embedder.folder)
+    )
     more = () if evening is None else (dense_of(evening),)
     parts = replace(embedder.parts, denses=(*embedder.parts.denses, *more), max_length=embedder.max_length)
     note = (

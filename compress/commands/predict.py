@@ -55,16 +55,20 @@ def rank_texts(
 ) -> None:
     """Sort documents of the command line, a file, a folder or standard input for a query; writes a line for each.
 
-    top: how many of them; None: all. Raises UserError when there are none, and for a model that compares no texts.
+    top: how many of them; None: all. Blank lines of files are no documents. Raises UserError for a blank query or text,
+    and for a model that compares no texts.
     """
     given = _given(texts, (), (), (), file)
+    for name, text in [("--query", query), *((f"text {n}", text) for n, text in enumerate(texts, start=1))]:
+        if not text.strip():
+            raise UserError("it is empty", where=name)
     console = Console(quiet=options.quiet, json=options.json)
     answerer = request.open(console)
     assert isinstance(answerer, PredictionAnswerer)
     check_ranks(answerer.predictor)
     columns = DOCUMENTS.renamed(request.text_column, None)
     rows = given if file is None else [row for row in read_all(list_files(file), columns) if row is not None]
-    found = [_require(row) for row in rows]
+    found = [one for one in map(_require, rows) if one.text.strip()]
     with console.slow_progress("rank", len(found), "documents") as progress:
         ranked = rank_documents(
             answerer.predictor, query, [one.text for one in found], top=top, told=progress.update

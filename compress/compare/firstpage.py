@@ -7,7 +7,7 @@ experiment's description. Each run, `compress compare` and `compress ui` renew i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compress.compare import table
@@ -17,7 +17,7 @@ from compress.compare.query import PARETO as PARETO_COLUMN
 from compress.compare.query import QUALITY
 from compress.compare.rows import LATENCY, MISSING, SIZE, Row, of_run, unique
 from compress.compare.verdict import Verdict, decide
-from compress.report.rows import markdown
+from compress.report.rows import markdown, title
 from compress.tracking import finished
 from compress.tracking.firstpage import END, HEADING, write_page
 from compress.tracking.reading import Reader, StoredRun
@@ -83,7 +83,7 @@ def build(runs: Sequence[StoredRun], read: Callable[[Sequence[StoredRun]], Mappi
             belongs = run.tags.get("compress.role") == "stage" and run.parent in shipped
             tags[run.run_id] = {DEPLOYABLE: STAGE if belongs else NO, PARETO: MISSING}
     own = rows[: len(models)]
-    return FirstPage(tags, describe(judged, decide(judged), notes), list(_build_views(models, own)))
+    return FirstPage(tags, describe(judged, decide(judged), notes), list(_build_views(models, own, found.values())))
 
 
 def describe(judged: Sequence[RankedRow], verdict: Verdict | None, notes: Sequence[str]) -> str:
@@ -170,23 +170,31 @@ def _name_parent(run: StoredRun) -> str:
     return run.tags.get("compress.model") or run.name
 
 
-def _build_views(models: Sequence[StoredRun], rows: Sequence[Row]) -> Iterator[SavedView]:
+def _build_views(models: Sequence[StoredRun], rows: Sequence[Row], measured: Iterable[Row]) -> Iterator[SavedView]:
     """The views, the newest last; models and their rows, the newest first. Figures of several metrics or data sets in
-    one chart would have nothing to say."""
-    measured = [row for row in rows if row.metric is not None]
-    groups = list(dict.fromkeys((row.metric or "", row.context.get("dataset", "")) for row in measured))
+    one chart would have nothing to say. measured: the rows of all runs, the newest first: the data set that a metric
+    was first measured on keeps the key of the metric alone, so that a view stays that of its data set."""
+    groups = list(dict.fromkeys(_get_group(row) for row in rows if row.metric is not None))
     metrics = [metric for metric, _ in groups]
+    oldest = dict(group for group in map(_get_group, measured) if group in groups)
     nested = not any(run.parent for run in models)
     search = f"tags.{DEPLOYABLE} != '{NO}'" if nested else f"tags.{DEPLOYABLE} = '{YES}'"
-    for at, (metric, data) in reversed(list(enumerate(groups))):
-        some = [row for row in measured if (row.metric, row.context.get("dataset", "")) == (metric, data)]
-        known = set.intersection(*(set(row.values) for row in some))
-        clauses, name, key = [search], NAME, view_key(metric)
+    for metric, data in reversed(groups):
+        known = set.intersection(*(set(row.values) for row in rows if _get_group(row) == (metric, data)))
+        clauses, names = [search], []
         if len(set(metrics)) > 1:
             clauses.append(f"tags.`measured.metric` = '{metric}'")
+            names.append(title(metric))
         if metrics.count(metric) > 1:
             quote = '"' if "'" in data else "'"
             clauses.append(f"tags.`measured.dataset` = {quote}{data}{quote}")
-            name, key = f"{NAME}: {data}", view_key(metric, data if metric in metrics[:at] else None)
+            names.append(data)
+        key = view_key(metric, None if oldest[metric] == data else data)
+        name = f"{NAME}: {', '.join(names)}" if names else NAME
         state = page_state(f"quality/{metric}", search=" AND ".join(clauses), known=known, nested=nested)
         yield SavedView(key, name, state)
+
+
+def _get_group(row: Row) -> tuple[str, str]:
+    """What models share that one view shows: the metric and the data set."""
+    return row.metric or "", row.context.get("dataset", "")

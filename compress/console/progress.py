@@ -107,6 +107,7 @@ class ProgressBar:
         self.next = now + REDRAW_SECONDS
         if self.bar is None:
             self.bar = _make_bar(self.screen, self.label, self.rate.total, self.outputs)
+            _clear_line(self.screen)
             self.bar.start()
         self._draw(self.bar)
 
@@ -134,6 +135,14 @@ def _make_bar(screen: rich.console.Console, label: str, total: int | None, outpu
     bar = Progress(*columns, console=screen, auto_refresh=False, redirect_stdout=outputs)
     bar.add_task(label, total=total, words="")
     return bar
+
+
+def _clear_line(screen: rich.console.Console) -> None:
+    """Where a bar around this one was drawn last, which is drawn anew below."""
+    from rich.control import Control
+    from rich.segment import ControlType
+
+    screen.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
 
 
 def format_clock(seconds: float) -> str:

@@ -97,7 +97,7 @@ def model_name(folder: Path) -> str:
 def model_label(folder: Path) -> str:
     """`model_name`, and for the result of a run the name of the run's folder, which a person gave."""
     found = folder.resolve()
-    return found.parent.name if found.name in RESULTS else model_name(folder)
+    return (found.name in RESULTS and found.parent.name) or model_name(folder)
 
 
 def label_models(folders: Sequence[Path]) -> list[str]:

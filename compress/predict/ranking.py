@@ -49,8 +49,10 @@ def rank_documents(
 ) -> list[RankedDocument]:
     """The `top` documents for the query, or all, best first; of equal scores, the earlier one. By the scores of a
     reranker, or by the similarity of an embedding model's vectors. told: of how many are done. Raises UserError for
-    another model."""
+    another model, and where `top` is below 1."""
     check_ranks(predictor)
+    if top is not None and top < 1:
+        raise UserError("at least one document is ranked", where=f"top {top}", do="give 1 or more, or None for all")
     count, task = len(documents), predictor.task
     if not count:
         return []

@@ -63,7 +63,7 @@ class SavedView:
 
 def view_key(quality: str = DEFAULT_QUALITY, data: str | None = None) -> str:
     """Name of the view whose quality axis is this metric: one an experiment for each kind of task in it. data: the data
-    set that its models were measured on, where it is not the only one and not the newest."""
+    set that its models were measured on, where it is not the first one."""
     return "-".join([PREFIX + slug(quality.rsplit("/", 1)[-1]), *([slug(data)] if data else [])])
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from compress.compare.firstpage import build, renew
 from compress.tracking import Store
-from compress.tracking.firstpage import END, HEADING, replace_verdict
+from compress.tracking.firstpage import END, HEADING, replace_verdict, write_page
 from compress.tracking.reading import StoredRun
+from compress.tracking.view import TAG, SavedView, newest_view
 from evaluation.quality.pairing import ResampledMetric
 
 CONTEXT = {
@@ -132,10 +137,11 @@ def test_tasks_have_views_of_their_own() -> None:
     assert accuracy.key == "compress-accuracy"
     assert f1.key == "compress-f1", "that of the newest run is written last, and opens"
     assert f1.state["searchFilter"] == "tags.deployable != 'no' AND tags.`measured.metric` = 'f1'"
+    assert [accuracy.name, f1.name] == [f"Quality, size, latency: {name}" for name in ("accuracy", "F1")]
 
 
 def test_data_sets_have_views_of_their_own() -> None:
-    reviews = {"measured.dataset": "reviews.csv/test", "measured.dataset_digest": "d"}
+    reviews: Any = {"measured.dataset": "reviews.csv/test", "measured.dataset_digest": "d"}
     page = build([run("newest", **reviews), TEACHER, run("older", **reviews)], nothing)
     opinions, newest = page.views
     assert opinions.key.startswith("compress-accuracy-opinions-test")
@@ -143,6 +149,59 @@ def test_data_sets_have_views_of_their_own() -> None:
     assert opinions.state["searchFilter"] == "tags.deployable != 'no' AND tags.`measured.dataset` = 'opinions/test'"
     assert newest.key == "compress-accuracy"
     assert newest.state["searchFilter"].endswith("tags.`measured.dataset` = 'reviews.csv/test'")
+
+
+def test_a_view_stays_that_of_its_data_set() -> None:
+    reviews: Any = {"measured.dataset": "reviews.csv/test", "measured.dataset_digest": "d"}
+    runs: list[StoredRun] = []
+    keys = []
+    for one in (TEACHER, run("second", **reviews), run("third"), replace(TEACHER, run_id="teacher again")):
+        runs.insert(0, one)  # the newest first
+        keys.append({view.name: view.key for view in build(runs, nothing).views})
+    (alone,) = keys[0].values()
+    assert alone == keys[1]["Quality, size, latency: opinions/test"] == "compress-accuracy"
+    assert keys[1] == keys[2] == keys[3]
+    assert list(keys[1])[-1].endswith("reviews.csv/test"), "the newest last"
+    assert list(keys[2])[-1].endswith("opinions/test")
+
+
+class FakeClient:
+    """An experiment's tags; a clock of its own, so that each tag is newer than the one before."""
+
+    tracking_uri = "sqlite:///x"
+
+    def __init__(self) -> None:
+        self.tags: dict[str, str] = {}
+        self.written: list[str] = []
+        self.now = 0
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return SimpleNamespace(experiment_id="1", tags=dict(self.tags))
+
+    def set_experiment_tag(self, number: str, key: str, value: str) -> None:
+        if key.startswith(TAG):
+            self.written.append(key.removeprefix(TAG))
+            self.now += 1
+            value = json.dumps(json.loads(value) | {"createdAt": self.now})
+        self.tags[key] = value
+
+
+def test_the_view_of_the_newest_model_opens_and_nothing_is_written_twice() -> None:
+    client: Any = FakeClient()
+
+    def written(*views: SavedView) -> list[str]:
+        client.written.clear()
+        write_page(client, "toy", [], {}, views, HEADING)
+        return list(client.written)
+
+    a, b = SavedView("compress-a", "A", {"x": 1}), SavedView("compress-b", "B", {"x": 2})
+    assert written(a) == ["compress-a"]
+    assert written(a) == []
+    assert written(a, b) == ["compress-b"]
+    assert written(b, a) == ["compress-a"], "not changed, but the newest now"
+    assert newest_view(client.tags) == "compress-a"
+    assert written(replace(b, state={"x": 3}), a) == ["compress-b", "compress-a"]
+    assert newest_view(client.tags) == "compress-a"
 
 
 def test_simulated_models_are_not_deployable() -> None:

@@ -11,7 +11,7 @@ from e2e_toy import Cli, write_rows
 from compress.analyze.sentence_vectors import texts_of
 from compress.data.reading.sources import open_table
 from compress.encoder.reshape.students import take_layers
-from compress.modelfolder.folder import load_model, save_model
+from compress.modelfolder.folder import inspect, load_model, save_model
 from compress.predict.embedder import Embedder
 from compress.storage.safe import load_safetensors
 
@@ -28,11 +28,11 @@ def words(folder: Path) -> Path:
 def test_layers_of_a_model_and_of_the_one_it_was_made_from(own_model: Path, compress: Cli) -> None:
     parent = load_model(own_model)
     cut = take_layers(parent.model, [0, 1, 4, 5])
-    save_model(Path("cut"), cut, tokenizer_files=parent.tokenizer_files, meta=parent.meta)
+    save_model(Path("cut/model"), cut, tokenizer_files=parent.tokenizer_files, meta=parent.meta)
     words(Path("tagged"))
     done = compress(
-        "analyze", "cut", "--against", "mine", "--data", "data", "--probe", "tagged", "--output", "seen", "--threads",
-        "1", "--save-embedder", "embedder", "--dimensions", "5", "--quantization",
+        "analyze", "cut/model", "--against", "mine", "--data", "data", "--probe", "tagged", "--output", "seen",
+        "--threads", "1", "--save-embedder", "embedder", "--dimensions", "5", "--quantization",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "sentence embedder (whitened to 5): embedder; use it with compress predict embedder --embeddings" in done.out
@@ -54,7 +54,8 @@ def test_layers_of_a_model_and_of_the_one_it_was_made_from(own_model: Path, comp
     table = json.loads(Path("seen/sentences.json").read_text(encoding="utf-8"))
     assert [row[:2] for row in table["data"]][1] == ["whitened to 5", "5"]
     _embeds(compress)
-    done = compress("analyze", "cut", "--data", "data", "--output", "seen")
+    assert [parent.name for parent in inspect(Path("embedder")).meta.lineage] == ["cut"]
+    done = compress("analyze", "cut/model", "--data", "data", "--output", "seen")
     assert (done.code, "the output folder exists" in done.line) == (3, True)
 
 
@@ -71,7 +72,7 @@ def _embeds(compress: Cli) -> None:
     Path("rows.jsonl").write_text('{"txt": "a"}\n')
     done = compress("predict", "embedder", "--embeddings", "--file", "rows.jsonl")
     assert done.line == "error: rows.jsonl:1: the row has no text; did you mean 'txt'?"
-    plain = Embedder(Path("cut"))
+    plain = Embedder(Path("cut/model"))
     assert plain.width == 16
     weights = load_safetensors("embedder/2_Dense/model.safetensors")
     wanted = plain.compute_pooled(texts) @ weights["linear.weight"].T + weights["linear.bias"]

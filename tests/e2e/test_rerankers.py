@@ -14,7 +14,7 @@ from example_counts import thorough_but
 from sentence_folders import as_sentence_transformers
 
 from compress.api.model import load
-from compress.errors import printable
+from compress.errors import UserError, printable
 from compress.fit.cost import block_table
 from compress.modelfolder.folder import inspect, load_model, save_model
 from compress.predict.predictor import Predictor
@@ -111,6 +111,16 @@ def test_documents_are_ranked_for_a_query(mine: Path, compress: Cli, tmp_path: P
     assert [one.index for one in found] == order[:3]
     assert [one.score for one in found] == pytest.approx([scores[i] for i in order[:3]], abs=1e-6)
     assert load(mine).rank(RANK[3], []) == []
+    with pytest.raises(UserError, match="top 0: at least one document is ranked"):
+        load(mine).rank(RANK[3], documents, top=0)
+
+
+def test_blank_lines_are_no_documents(mine: Path, compress: Cli) -> None:
+    Path("blank.txt").write_text("\nthe plot\n \nthe film\n\n")
+    done = compress(*RANK, "--file", "blank.txt", "--json")
+    assert done.code == 0, done.err
+    found = sorted((row["index"], row["document"]) for row in map(json.loads, done.out.splitlines()))
+    assert found == [(0, "the plot"), (1, "the film")]
 
 
 @pytest.mark.parametrize(
@@ -119,12 +129,16 @@ def test_documents_are_ranked_for_a_query(mine: Path, compress: Cli, tmp_path: P
         ((*RANK, "text", "--pair", "other"), "--pair: cannot be combined with --query; remove it"),
         ((*RANK[:2], "text", "--top", "3"), "--top: has no effect without --query; add --query TEXT"),
         (RANK, 'no input text; give texts, or --file FILE ("-" for standard input)'),
+        ((*RANK[:2], "--query", " ", "text"), "--query: it is empty"),
+        ((*RANK, "text", ""), "text 2: it is empty"),
         ((*RANK, "--file", "bad.jsonl"), "bad.jsonl:2: the row has no document; did you mean 'documents'?"),
+        ((*RANK, "--file", "queries.csv"), "queries.csv:2: the row has no document; name its column"),
         (("predict", "other", *RANK[2:], "a"), "other: only rerankers and embedding models rank documents: the task"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_ranked(mine: Path, other_model: Path, compress: Cli, words: tuple[str, ...], line: str) -> None:
     write_rows(Path("bad.jsonl"), [{"document": "a"}, {"documents": "b"}])
+    Path("queries.csv").write_text("query,positive\na,b\n")
     done = compress(*words)
     assert (done.code, done.out) == (2, "")
     assert f"error: {line}" in done.err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compress.modelfolder.resolve import label_models, model_name, resolve
+from compress.modelfolder.resolve import label_models, model_label, model_name, resolve
 
 HUB = "hub/models--google-bert--bert-base-uncased/snapshots"
 
@@ -31,6 +31,14 @@ HUB = "hub/models--google-bert--bert-base-uncased/snapshots"
 )
 def test_labels(folders: list[str], labels: list[str]) -> None:
     assert label_models([Path(folder) for folder in folders]) == labels
+
+
+@pytest.mark.parametrize(
+    ("folder", "label"),
+    [("runs/x/model", "x"), ("small", "small"), ("/model", "model"), (f"{HUB}/86b5", "google-bert/bert-base-uncased")],
+)
+def test_the_label_of_one_model(folder: str, label: str) -> None:
+    assert model_label(Path(folder)) == label
 
 
 def test_one_snapshot_in_two_caches() -> None:

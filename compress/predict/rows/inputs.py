@@ -105,9 +105,11 @@ class TextColumns:
         return PredictionInput(text, pair, {"id": _copy_id(row["id"], where)} if "id" in row else {})
 
 
+QUERIES = ("query", "question")
+"""Columns that stand beside those of documents."""
 EMBEDDED = TextColumns(TEXT)
 """What vectors are made of."""
-DOCUMENTS = TextColumns(["document", "passage", *TEXT])
+DOCUMENTS = TextColumns(["document", "passage", "text_pair", *(name for name in TEXT if name not in QUERIES)])
 """What is ranked."""
 
 
