@@ -180,9 +180,8 @@ BAD = {
     ),
     "nothing to replace": (
         (*NEAR, "--set", "stages.0.augmentation.rate=1e-9"),
-        "error: augmentation: no copy differs from its text: 0 of …words were selected; raise copies and rate, or "
-        "remove "
-        "the augmentation",
+        "augmentation: no copy differs from its text: 0 of …words were selected; raise copies and rate, or "
+        "remove the augmentation",
     ),
     "level": (
         (*NEAR, "--set", "stages.0.level=general", "--set", "corpus.source=corpus.txt"),

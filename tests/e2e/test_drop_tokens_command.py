@@ -55,7 +55,7 @@ def test_given_shares_and_recovery(taught: Path, compress: Cli) -> None:
 def test_percentages_that_do_not_fit(taught: Path, compress: Cli, more: tuple[str, ...]) -> None:
     (taught / "fewer.yaml").write_text(RECIPE, encoding="utf-8")
     for kept, message in (
-        ("50,50,50,50,50", r"keep_tokens: found 5 percentages, the model has \d layers"),
+        ("50,50,50,50,50", r"--keep-tokens 50,50,50,50,50: found 5 percentages, the model has \d layers"),
         ("150", "--keep-tokens 150: .*found 150, allowed"),
         ("50 --confidence 95", "--confidence 95: only applies with --max-drop; add --max-drop POINTS, or remove it"),
     ):

@@ -78,7 +78,8 @@ def test_a_latency_is_met_or_the_best_possible_told(prune: Cli) -> None:
     done = prune("--target-latency", "0.000001", "--no-recover")
     assert (done.code, len(done.err.strip().splitlines()) > 0) == (3, True)
     assert re.search(
-        r"target_latency: no model with 1 or more layers runs in 1e-06 ms or less here: the fastest takes ", done.line
+        r"--target-latency 1e-06: no model with 1 or more layers runs in 1e-06 ms or less here: the fastest takes ",
+        done.line,
     )
 
 
@@ -187,12 +188,12 @@ def test_the_contest(prune: Cli) -> None:
     ("flags", "message"),
     [
         (("--keep", "0"), "--keep: 0 is not possible; give a number above 0"),
-        (("--keep", "6"), r"keep: cannot keep 6 of 6 layers: the model has layers 0..5; use keep 1..5"),
-        (("--drop", "6"), r"drop: all 6 layers would be dropped: the model has layers 0..5; use drop 1..5"),
+        (("--keep", "6"), "--keep 6: cannot keep 6 of 6 layers: the model has layers 0..5; use keep 1..5"),
+        (("--drop", "6"), "--drop 6: all 6 layers would be dropped: the model has layers 0..5; use drop 1..5"),
         (("--keep", "3", "--drop", "2"), "--keep and --drop together: each sets how many layers stay"),
         (("--keep", "3", "--criterion", "cca"), "--criterion: unknown criterion 'cca'; did you mean 'cka'?"),
-        (("--keep", "3", "--protect", "7"), r"protect: layer 7 does not exist: allowed: 0..5"),
-        (("--keep", "1", "--protect", "0,5"), "protect: 2 layers are protected but only 1 would be kept"),
+        (("--keep", "3", "--protect", "7"), "--protect 7: layer 7 does not exist: allowed: 0..5"),
+        (("--keep", "1", "--protect", "0,5"), "--protect 0,5: 2 layers are protected but only 1 would be kept"),
         (("--keep", "4,3"), "--keep: several numbers of layers: one model is made; use --criterion all, or give one"),
         (("--keep", "three"), "--keep three: not a list of whole numbers; e.g. --keep 3"),
         (

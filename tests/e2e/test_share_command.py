@@ -173,7 +173,10 @@ def test_every_start_and_measured_groups(quick: Path, compress: Cli, start: str)
         (("--embedding-size", "4096"), "embedding.size: an embedding size of 4096: the product must be smaller"),
         (("--embedding-size", "0"), "--embedding-size 0: stages.0.embedding.size: found 0"),
         (("--embedding-size", "8", "--embedding-max-mb", "1"), "--embedding-size and --embedding-max-mb together"),
-        (("--residual-rank", "5000"), "residual_rank: residual rank 5000 is too large: the smallest matrix has rank"),
+        (
+            ("--residual-rank", "5000"),
+            "--residual-rank 5000: residual rank 5000 is too large: the smallest matrix has rank",
+        ),
         (("--residual-rank", "-1"), "--residual-rank -1: stages.0.residual_rank: found -1"),
         (
             ("--shrink-residuals", "--residual-rank", "0"),

@@ -40,7 +40,7 @@ def wrote(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(deploying, "can_write", lambda: True)
     monkeypatch.setattr(deploying, "ROWS", 2)
     monkeypatch.setattr(deploying, "evaluation_batches", lambda examples, _: examples)
-    encode = lambda rows, max_length: list(rows)  # noqa: E731
+    encode = lambda rows, max_length: np.array(list(rows))  # noqa: E731
     monkeypatch.setattr(deploying, "Predictor", lambda *_, **__: SimpleNamespace(encode_rows=encode))
     monkeypatch.setattr(writer, "write_into", write_into)
     return found

@@ -145,7 +145,7 @@ def outputs_of(
     """What the student of a stage computes, batch by batch, in the precision of the training. count: of the batches."""
     student = module.student
     assert isinstance(student, Model)
-    watched = watch_slow_work(f"{context.folder.name} validation", count, "batches")
+    watched = watch_slow_work("validation", count, "batches")
     with autocast(context.precision, torch.device(context.device)), watched as progress:
         for done, batch in enumerate(batches, start=1):
             yield batch, student(batch, needs)
