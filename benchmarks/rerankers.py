@@ -27,11 +27,12 @@ from typing import Any
 import numpy as np
 import torch
 from commands import evaluated, finished
+from embedders import compared, read_rows
 from onnx_peers import StandIn, export, open_session, quantize
 
 from compress.predict.predictor import Predictor
 from evaluation.cost.cpu import cpu_flags, cpu_name
-from evaluation.cost.latency import compare_latencies, measure_interleaved
+from evaluation.cost.latency import measure_interleaved
 from evaluation.cost.size import MB, weights_bytes
 from evaluation.quality.intervals import mean_interval
 
@@ -84,8 +85,7 @@ def write_search(source: Path, folder: Path) -> Path:
     queries: list[dict[str, str]] = []
     for split, name in SPLITS.items():
         relevant = ["query-id\tcorpus-id\tscore\n"]
-        for line in (source / f"{split}.jsonl").read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
+        for row in read_rows(source / f"{split}.jsonl"):
             sentences = split_sentences(row["context"])
             for _, text in sentences:
                 places.setdefault((row["group"], text), f"d{len(places)}")
@@ -159,18 +159,13 @@ def report_time(asked: argparse.Namespace, teacher: Path, student: Path, data: P
     print(f"{len(searches)} questions, {CANDIDATES} documents each")
     print("| | MB | ms for a question | x |\n|---|--:|--:|--:|")
     for way, one in zip(ways, timed, strict=True):
-        ratio = compare_latencies(timed[0], one)
-        shown = "about " if ratio is None else f"{ratio.value:.1f} [{ratio.low:.1f}, {ratio.high:.1f}]"
-        if ratio is None:
-            shown += f"{timed[0].minimum / one.minimum:.1f}"
-        print(f"| {way.name} | {way.megabytes:.1f} | {np.median(one.parts):.1f} | {shown} |")
+        print(f"| {way.name} | {way.megabytes:.1f} | {np.median(one.parts):.1f} | {compared(timed[0], one)} |")
 
 
 def read_searches(data: Path, count: int) -> list[tuple[str, list[str]]]:
     """Test questions at even distances, each with documents drawn at random: only their lengths matter."""
-    rows = [json.loads(line) for line in (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
-    documents = [f"{row['title']} {row['text']}" for row in rows]
-    texts = {r["_id"]: r["text"] for r in map(json.loads, (data / "queries.jsonl").read_text("utf-8").splitlines())}
+    documents = [f"{row['title']} {row['text']}" for row in read_rows(data / "corpus.jsonl")]
+    texts = {row["_id"]: row["text"] for row in read_rows(data / "queries.jsonl")}
     tests = [line.split("\t")[0] for line in (data / "qrels" / "test.tsv").read_text("utf-8").splitlines()[1:]]
     rng = np.random.default_rng(0)
     chosen = [tests[i] for i in np.linspace(0, len(tests) - 1, count).astype(int)]

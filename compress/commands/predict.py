@@ -15,7 +15,7 @@ from compress.data.reading.remote import Place, RemotePath
 from compress.errors import UserError
 from compress.predict.ranking import check_ranks, rank_documents
 from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnswerer
-from compress.predict.rows.inputs import DOCUMENTS, BadRow, PredictionInput, Reject, Row, TextColumns, stop_at
+from compress.predict.rows.inputs import DOCUMENTS, PredictionInput, Reject, Row, TextColumns, stop_at
 from compress.predict.rows.reading import find_kind, has_objects, is_blank, list_files, read_rows
 from compress.predict.rows.windows import divide
 from compress.storage.lines import new_lines, write_line
@@ -67,8 +67,8 @@ def rank_texts(
     assert isinstance(answerer, PredictionAnswerer)
     check_ranks(answerer.predictor)
     columns = DOCUMENTS.renamed(request.text_column, None)
-    rows = given if file is None else [row for row in read_all(list_files(file), columns) if row is not None]
-    found = [one for one in map(_require, rows) if one.text.strip()]
+    rows = given if file is None else read_all(list_files(file), columns)
+    found = [one for window in divide(rows) for one in window if one.text.strip()]
     with console.slow_progress("rank", len(found), "documents") as progress:
         ranked = rank_documents(
             answerer.predictor, query, [one.text for one in found], top=top, told=progress.update
@@ -77,13 +77,6 @@ def rank_texts(
         beside = found[one.index].beside
         line = json.dumps({**beside, **one.as_json()}, ensure_ascii=False) if options.json else one.line()
         write_line(sys.stdout, line)
-
-
-def _require(row: Row) -> PredictionInput:
-    """What a row asks. Raises the error of a bad row."""
-    if isinstance(row, BadRow):
-        raise row.error
-    return row
 
 
 def read_all(files: Iterable[Place], columns: TextColumns, *, lenient: bool = False) -> Iterator[Row | None]:

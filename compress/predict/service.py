@@ -62,6 +62,10 @@ def columns_of(folder: Path) -> list[tuple[str, bool]]:
     return [(first[0], True), *([(second[0], needed)] if second else [])]
 
 
+DOCUMENT_NAMES = ("document", "passage", "text_pair")
+"""Of the second text where the first one is a query."""
+
+
 def roles_of(task: Task) -> tuple[Sequence[str], Sequence[str]]:
     """The names of the first text and of the second, the usual first; no second for tasks that read tags of words, or
     embed texts one by one. They are those by which the columns of training data are inferred."""
@@ -69,8 +73,7 @@ def roles_of(task: Task) -> tuple[Sequence[str], Sequence[str]]:
     if task.label_free or roles[0] == "words":
         return TEXT, ()
     if task.pairs_answer:
-        documents = ("document", "passage", "text_pair")
-        return list(dict.fromkeys(["query", *(name for name in TEXT if name not in documents)])), documents
+        return list(dict.fromkeys(["query", *(name for name in TEXT if name not in DOCUMENT_NAMES)])), DOCUMENT_NAMES
     if "text_pair" in roles and "text_pair" not in task.optional_roles:
         firsts, seconds = zip(("text", "text_pair"), *PAIRS, strict=True)
         return list(dict.fromkeys(firsts)), list(dict.fromkeys(seconds))

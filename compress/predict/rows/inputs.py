@@ -12,7 +12,7 @@ from compress.data.reading.remote import Place
 from compress.data.task import Task
 from compress.data.text.words import JoinedWords
 from compress.errors import UserError, did_you_mean, suggest
-from compress.predict.service import roles_of
+from compress.predict.service import DOCUMENT_NAMES, roles_of
 from compress.storage.sent import find_name
 
 
@@ -109,7 +109,7 @@ QUERIES = ("query", "question")
 """Columns that stand beside those of documents."""
 EMBEDDED = TextColumns(TEXT)
 """What vectors are made of."""
-DOCUMENTS = TextColumns(["document", "passage", "text_pair", *(name for name in TEXT if name not in QUERIES)])
+DOCUMENTS = TextColumns([*DOCUMENT_NAMES, *(name for name in TEXT if name not in QUERIES)])
 """What is ranked."""
 
 
