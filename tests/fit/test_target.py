@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +28,9 @@ from compress.fit.make.evaluator import Prediction, Timing
 from compress.fit.plan.planner import Layer, Options, Planner, Problem
 from compress.fit.target import kit_program, target_costs
 from compress.fit.target.kit import build_kit, default_lengths
-from compress.fit.target.kit_program import choose_lengths, main, parse_lengths
+from compress.fit.target.kit_program import Way, choose_lengths, main, parse_lengths, time_model
 from compress.fit.target.target_file import Target, read_target
+from evaluation.cost.latency import Latency
 
 CONFIG = EncoderConfig(vocabulary=50, hidden=32, layers=(LayerShape(2, 16, 24),) * 2, max_positions=20)
 HEADS = {"task": HeadConfig("classification", labels=3)}
@@ -156,9 +158,9 @@ def test_a_predicted_time_is_no_measured_one() -> None:
     assert Timing.from_json(json.loads(json.dumps(certificate.asdict(timing)))) == timing
 
 
-def certified(ms: float, bound: float | None, target: str) -> dict[str, Any]:
+def certified(ms: float, bound: float | None, target: str, whole: float | None = None) -> dict[str, Any]:
     """Of a fit for a target: all else holds."""
-    about = {"target": target, "device": {}, "margin": 1.1, "tokenization": 0.5}
+    about = {"target": target, "device": {}, "margin": 1.1, "tokenization": 0.5, "whole": whole}
     shape = {"batch": 1, "data": "x/test", "digest": "0" * 8, "rows": 9, "tokens": [12, 40], "sequences": [1, 2]}
     return {
         "format": 2, "status": "predicted", "why": [certificate.NOT_MEASURED.format(target)],
@@ -210,6 +212,51 @@ def test_a_measurement_there_completes_a_certificate(
     assert not any("not yet measured" in one for one in after["why"])
     again = complete(after, read_measurement(file, after))
     assert again["latency"]["ms"] == 3.5, "a later measurement takes the place of the first"
+    assert check_kit_latency(again).why == statement.why
+
+
+@pytest.mark.parametrize(
+    ("bound", "whole", "ms", "status", "said"),
+    [
+        (3.6, 10.2, 3.5, "certified", "2 % slower"),
+        (3.6, 9.5, 3.5, "certified", "5 % faster"),
+        (3.4, 10.2, 3.5, "infeasible", "2 % slower"),
+        (3.4, 12.0, 3.0, "uncertified", "20 % slower"),
+        (2.9, 12.0, 3.0, "infeasible", "20 % slower"),
+    ],
+)
+def test_a_machine_that_was_slower_than_its_target_decides_nothing(
+    bound: float, whole: float, ms: float, status: str, said: str, tmp_path: Path
+) -> None:
+    """The model that the target was measured with is timed beside, and took 10 ms there."""
+    before = certified(3.2, bound, "pi.json", whole=10.0)
+    file = written(tmp_path / "measured.json", measured(latency={"whole": whole}))
+    after = complete(before, read_measurement(file, before))
+    assert (after["status"], after["latency"]["ms"]) == (status, ms)
+    assert f"the machine was {said} than when the target was measured" in check_kit_latency(after).why
+    assert (certificate.SLOW in after["why"]) == (status == "uncertified")
+    steady = written(tmp_path / "again.json", measured(latency={"whole": 10.0}))
+    again = complete(after, read_measurement(steady, after))
+    assert (again["status"], again["latency"]["ms"]) == ("infeasible" if bound < 3.5 else "certified", 3.5)
+    assert certificate.SLOW not in again["why"]
+
+
+def test_a_kit_times_the_model_again_while_the_machine_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: Iterator[tuple[float, float]] = iter(())
+
+    def time(rows: Sequence[Sequence[Any]], **_: Any) -> list[Latency]:
+        assert [len(row) for row in rows] == [1, 1]
+        return [Latency(ms, ms, ms, ms, 60, 1.0, 0.01) for ms in next(rounds)]
+
+    monkeypatch.setattr(kit_program, "measure_interleaved", time)
+    monkeypatch.setattr(kit_program, "open_file", lambda content, way: lambda feed: content)
+    kit = {"file": "model.onnx", "sha256": "", "shapes": [[1, 12]], "vocabulary": 9, "whole": {"file": "w"}}
+    found = {}
+    for most in (11.0, 12.1):
+        rounds = iter([(3.0, 13.0), (2.8, 12.0), (2.9, 12.5)])
+        about = {**kit, "whole": {"file": "w", "most_ms": most}}
+        found[most] = time_model(about, lambda name: name.encode(), Way("onnxruntime", 1), lambda _: None)["latency"]
+    assert [(one["attempts"], one["p50"], one["whole"]) for one in found.values()] == [(3, 2.8, 12.0), (2, 2.8, 12.0)]
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,13 @@ def check_kit_latency(found: Mapping[str, Any]) -> CheckedStatement:
     if predicted is not None:
         said += f", predicted: {predicted:.2f} ({100 * (latency['ms'] / predicted - 1):+.1f} %)"
     said += "" if bound is None else f", bound: {bound:g}"
+    pace = latency["kit"].get("pace")
+    if pace is not None:
+        slower = "slower" if pace > 1 else "faster"
+        said += f"; the machine was {100 * abs(pace - 1):.0f} % {slower} than when the target was measured"
     if not latency["quiet"]:
-        return CheckedStatement("latency", "open", f"{said}; {certificate.BUSY}")
+        said += f"; {certificate.BUSY}" if certificate.BUSY in found["why"] else ""
+        return CheckedStatement("latency", "open", said)
     return CheckedStatement("latency", "fails" if bound is not None and latency["ms"] > bound else "holds", said)
 
 

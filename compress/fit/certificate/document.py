@@ -156,6 +156,7 @@ BUSY = (
     "the machine was busy: another process used the processor, timings spread by more than 10 %, or the parent was "
     "slower than before"
 )
+SLOW = "the machine was slower than when the target was measured"
 
 
 def read(folder: Path) -> Mapping[str, Any]:

@@ -9,11 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from compress.console import Console
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.errors import ExitCode, UserError
 from compress.fit.certificate import document as certificate
 from compress.fit.certificate.checks import check_files
+from compress.fit.make.evaluator import STEADY
 from compress.fit.request.bounds import Bounds
-from compress.fit.target.kit import SUFFIX, build_model_kit
+from compress.fit.target.kit import SUFFIX, build_model_kit, write_whole
 from compress.fit.target.target_file import Device, Milliseconds, read_kit_file
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
@@ -36,6 +38,8 @@ class KitLatency(BaseModel):
     spread: float
     quiet: bool
     attempts: Annotated[int, Field(gt=0)]
+    whole: Milliseconds | None = None
+    """Of the model of the parent's shape that the target was measured with, in turn."""
 
 
 class KitMeasurement(BaseModel):
@@ -67,6 +71,11 @@ def tokenization_of(latency: Mapping[str, Any]) -> float:
     return 0.0
 
 
+def find_prediction(latency: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What was predicted for a target, before or after the latency was measured there."""
+    return latency.get("predicted") or latency.get("kit", {}).get("predicted")
+
+
 def write_model_kit(model: str, output: Path, console: Console) -> None:
     """A kit that measures the latency of a fitted model where it is served.
 
@@ -85,14 +94,18 @@ def write_model_kit(model: str, output: Path, console: Console) -> None:
     checked = check_files(folder, found)
     if checked.verdict != "holds":
         raise UserError("the certificate does not hold", where=str(folder), why=checked.why, code=ExitCode.DATA)
-    kit = build_model_kit(
-        folder / certificate.ONNX,
-        {
-            "sha256": found["files"][certificate.ONNX]["sha256"], "runtime": found["runtime"],
-            "threads": int(found["device"]["threads"]), "shapes": list_shapes(found["latency"]),
-            "vocabulary": modelfolder.inspect(folder).config.vocabulary,
-        },
-    )  # fmt: skip
+    vocabulary = modelfolder.inspect(folder).config.vocabulary
+    description: dict[str, Any] = {
+        "sha256": found["files"][certificate.ONNX]["sha256"], "runtime": found["runtime"],
+        "threads": int(found["device"]["threads"]), "shapes": list_shapes(found["latency"]), "vocabulary": vocabulary,
+    }  # fmt: skip
+    about, whole = find_prediction(found["latency"]), None
+    if about is not None and about.get("whole"):
+        description["whole"] = {"most_ms": STEADY * about["whole"]}
+        heads = {name: HeadConfig.from_dict(head) for name, head in about["shape"]["heads"].items()}
+        encoder = EncoderConfig.from_dict({**about["shape"]["encoder"], "vocabulary": vocabulary})
+        whole = write_whole(encoder, heads)
+    kit = build_model_kit(folder / certificate.ONNX, description, whole)
     atomic.write_bytes(output, kit)
     needs = f"Python 3.11, numpy, {found['runtime']}"
     console.result(f"wrote {output}, {len(kit) / 1e6:.1f} MB, with {certificate.ONNX}")
@@ -117,17 +130,28 @@ def read_measurement(path: Path, found: Mapping[str, Any]) -> KitMeasurement:
 
 
 def complete(found: Mapping[str, Any], made: KitMeasurement) -> dict[str, Any]:
-    """The certificate with the latency that was measured where the model is served."""
-    before = found["latency"]
-    tokenization = tokenization_of(before)
-    ms = made.latency.p50 + tokenization
+    """The certificate with the latency that was measured where the model is served.
+
+    If the machine was slower than when the target was measured, the latency at that speed is estimated, and the
+    certificate says so.
+    """
+    before, about = found["latency"], find_prediction(found["latency"])
+    tokenization, known = tokenization_of(before), about is not None and about.get("whole")
+    pace = made.latency.whole / about["whole"] if about and known and made.latency.whole else None
+    steady = pace is None or pace <= STEADY
+    ms = made.latency.p50 / (1.0 if pace is None or steady else pace) + tokenization
+    predicted_ms = before["ms"] if before.get("predicted") else before.get("kit", {}).get("predicted_ms")
     latency = {
-        **{key: before[key] for key in SHAPE_KEYS if key in before}, **made.latency.model_dump(), "ms": ms,
-        "kit": {"tokenization": tokenization, "predicted_ms": before["ms"] if before.get("predicted") else None},
+        **{key: before[key] for key in SHAPE_KEYS if key in before}, **made.latency.model_dump(exclude={"whole"}),
+        "ms": ms, "quiet": made.latency.quiet and steady,
+        "kit": {"tokenization": tokenization, "predicted_ms": predicted_ms, "predicted": about, "pace": pace},
     }  # fmt: skip
-    about = before.get("predicted")
-    why = [one for one in found["why"] if about is None or one != certificate.NOT_MEASURED.format(about["target"])]
-    why = [one for one in why if one != certificate.BUSY] + ([] if made.latency.quiet else [certificate.BUSY])
+    gone = {certificate.BUSY, certificate.SLOW}
+    if about is not None:
+        gone.add(certificate.NOT_MEASURED.format(about["target"]))
+    why = [one for one in found["why"] if one not in gone]
+    why += [] if made.latency.quiet else [certificate.BUSY]
+    why += [] if steady else [certificate.SLOW]
     bounds, lost = Bounds(*(found["bounds"][key] for key in ("max_mb", "max_ms", "max_drop"))), found["difference"]
     over = bounds.over(found["size_mb"], ms, None if lost["value"] is None else -100 * lost["value"])
     status, why = certificate.judge(over, [] if found["status"] == certificate.INFEASIBLE else why)

@@ -14,7 +14,7 @@ from typing import Any
 import compress
 import evaluation
 from compress.contracts import Watch, unwatched
-from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
 from compress.fit.cost.block_table import describe_shape, measure_row
 from compress.fit.cost.samples import choose_samples, count_rows, make_sample, repeat_weights
@@ -25,7 +25,7 @@ from compress.modelfolder.folder import LoadedModel
 from compress.storage import archive
 from evaluation.cost.size import MB
 
-SUFFIX = ".pyz"
+SUFFIX, WHOLE = ".pyz", "whole.onnx"
 LONGEST = 128
 """Tokens of the longest sequences that are timed where no lengths are given."""
 NARROW = 0.3
@@ -55,10 +55,21 @@ def build_kit(loaded: LoadedModel, lengths: Sequence[int], watch: Watch = unwatc
     return archive.pack(_list_block_files(loaded, lengths, watch))
 
 
-def build_model_kit(file: Path, description: Mapping[str, Any]) -> bytes:
-    """The kit that times a deployed file. description: as `time_model` reads it, without the file's name."""
+def build_model_kit(file: Path, description: Mapping[str, Any], whole: bytes | None = None) -> bytes:
+    """The kit that times a deployed file. description: as `time_model` reads it, without the files' names.  whole: the
+    file of `write_whole`, if the description says what it took on the target."""
     described = {"format": FORMAT, "file": file.name, **description}
-    return archive.pack([(file.name, file.read_bytes()), *_list_program(described)])
+    files = [(file.name, file.read_bytes())]
+    if whole is not None:
+        described["whole"] = {"file": WHOLE, **description["whole"]}
+        files.append((WHOLE, whole))
+    return archive.pack([*files, *_list_program(described)])
+
+
+def write_whole(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> bytes:
+    """The ONNX file of a model of this shape in 8 bits, with random weights."""
+    made = repeat_weights(Model(config, {"task": heads["task"]}).initialize(0)).eval()
+    return content(quantize_to_bits(made, Bits.uniform(8), Serving("onnxruntime")))
 
 
 def _list_block_files(loaded: LoadedModel, lengths: Sequence[int], watch: Watch) -> Iterator[tuple[str, bytes]]:
@@ -78,8 +89,7 @@ def _list_block_files(loaded: LoadedModel, lengths: Sequence[int], watch: Watch)
             progress.update(place + 1)
         models = {"whole": config, "narrow": narrow(config)}
         for name, one in models.items():
-            made = repeat_weights(Model(one, {"task": heads["task"]}).initialize(0)).eval()
-            yield f"{name}.onnx", content(quantize_to_bits(made, Bits.uniform(8), serving))
+            yield f"{name}.onnx", write_whole(one, heads)
     description = {
         "format": FORMAT, "compress": compress.__version__, "shape": describe_shape(config, heads),
         "positions": config.max_positions, "rows": small, "vocabulary": config.vocabulary,

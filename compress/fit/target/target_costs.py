@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from compress.console import Console
 from compress.errors import UserError, did_you_mean
 from compress.fit.cost.assembly import add_blocks
+from compress.fit.cost.block_table import describe_shape
 from compress.fit.cost.blocks import add_weighted
 from compress.fit.cost.cost_model import Costs
 from compress.fit.cost.samples import list_shapes
@@ -57,7 +58,10 @@ def read_costs(case: Case, target: Target) -> Costs:
     whole = best.whole + tokenization
     costs.correct((planned, whole), (narrowed, best.narrow + tokenization))
     parent = add_blocks(blocks, list_shapes(config), FLOAT) * costs.factor + costs.extra
-    about = Prediction(target.name, target.content.device.model_dump(), blocks.margin, tokenization)
+    about = Prediction(
+        target.name, target.content.device.model_dump(), blocks.margin, tokenization, best.whole,
+        describe_shape(config, loaded.heads),
+    )  # fmt: skip
     costs.timing = Timing.predict(whole, parent, about)
     _report(case, target, costs, about)
     return costs
