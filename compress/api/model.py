@@ -213,11 +213,9 @@ class Model:
 
     @cached_property
     def _embeds(self) -> bool:
-        """Whether it is an embedding model, which answers with vectors."""
-        from compress.modelfolder import folder
+        from compress.modelfolder.cascade import inspect
 
-        head = folder.inspect(self.path).heads.get("task")
-        return head is not None and head.kind == "embedding"
+        return inspect(self.path).is_embedder
 
     @cached_property
     def _embedder(self) -> Embedder:

@@ -256,7 +256,7 @@ def _embeds(name: str) -> bool:
         return False
     from compress.modelfolder import folder as modelfolder
 
-    return any(head.kind == "embedding" for head in modelfolder.inspect(Path(name)).heads.values())
+    return modelfolder.inspect(Path(name)).is_embedder
 
 
 def _teach_vectors(loaded: LoadedRecipe, changed: Collection[str]) -> Iterator[Edit]:

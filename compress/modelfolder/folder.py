@@ -96,6 +96,11 @@ class FolderInfo:
     notes: tuple[str, ...]
     new_head: Callable[[HeadConfig], HeadConfig] = field(repr=False, compare=False)
 
+    @property
+    def is_embedder(self) -> bool:
+        """Whether it is an embedding model, which answers with vectors."""
+        return "task" in self.heads and self.heads["task"].kind == "embedding"
+
 
 def load_model(
     path: Path | str,

@@ -221,11 +221,12 @@ def test_vectors_are_numbers_and_their_text(
 ) -> None:
     vector = np.array([1 / 3, -2.0], np.float32)
     monkeypatch.setattr(answers, "Embedder", lambda *_, **__: lambda texts, told: [vector] * len(texts))
+    monkeypatch.setattr(answers, "inspect", lambda _: SimpleNamespace(is_embedder=False))
     request = ModelRequest(Path("m"), embeddings=True)
     predict_texts(request, ("a\tb",), (), None, RunOptions(quiet=True))
     numbers, text = capsys.readouterr().out.rstrip("\n").split("\t", 1)
     assert (numbers, "\t" in text) == ("0.333333 -2", False), "a tab parts the vector from its text, and nothing else"
     predict_texts(request, ("a",), (), None, RunOptions(json=True))
     assert json.loads(capsys.readouterr().out) == {"text": "a", "embedding": [0.3333333, -2.0]}
-    with pytest.raises(UserError, match="--runtime onnxruntime: embeddings are only computed with torch"):
+    with pytest.raises(UserError, match="--runtime onnxruntime: only the vectors of embedding models"):
         predict_texts(replace(request, runtime="onnxruntime"), ("a",), (), None, RunOptions())

@@ -163,6 +163,9 @@ def test_cut_quantize_export(mine: Path, compress: Cli) -> None:
     assert 0 < figures(done)["quality/cosine"] < 1
     assert figures(done)["vs_teacher/size_ratio"] > 1
     in_file = np.stack([answer.vector for answer in Predictor(small, runtime="onnxruntime").predict(TEXTS)])
+    asked = ((), ("--embeddings",), ("--embeddings", "--runtime", "onnxruntime"))
+    told = [compress("predict", small, TEXTS[0], "--json", *flags).out for flags in asked]
+    assert told[0] == told[1] == told[2] != "", "the flag asks for what an embedding model answers anyway"
     assert np.array_equal(load(small).embed(TEXTS), in_file), "as it is deployed, not simulated"
 
 

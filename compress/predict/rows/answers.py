@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from compress.console import Console
 from compress.errors import UserError, printable
+from compress.modelfolder.cascade import inspect
 from compress.onnx.runtimes import Runtime
 from compress.predict.cascade import CascadePredictor, open_predictor
 from compress.predict.embedder import Embedder
@@ -56,7 +57,7 @@ class PredictionAnswerer:
 
 
 class VectorAnswerer:
-    """The vectors of texts."""
+    """The vectors of texts by a model for another task."""
 
     label = "embed"
 
@@ -95,10 +96,12 @@ class ModelRequest:
         return answerer
 
     def _open(self, console: Console) -> Answerer:
-        if self.embeddings:
+        if self.embeddings and not inspect(self.folder).is_embedder:
             if self.runtime not in (None, "torch"):
-                where = f"--runtime {self.runtime}"
-                raise UserError("embeddings are only computed with torch", where=where, do="remove it")
+                raise UserError(
+                    "only the vectors of embedding models are computed in other runtimes than torch",
+                    where=f"--runtime {self.runtime}", do="remove it",
+                )  # fmt: skip
             return VectorAnswerer(Embedder(self.folder, device=self.device, precision=self.precision))
         runtime = None if self.runtime == "auto" else self.runtime
         predictor = open_predictor(
@@ -106,7 +109,10 @@ class ModelRequest:
         )
         if self.runtime == "auto":
             predictor = fastest_for_many_rows(predictor, console)
-        return PredictionAnswerer(predictor)
+        answerer = PredictionAnswerer(predictor)
+        if self.embeddings:
+            answerer.columns, answerer.label = EMBEDDED, VectorAnswerer.label
+        return answerer
 
     def settle(self, answerer: Answerer) -> ModelRequest:
         """The same with the runtime that was chosen, so that other processes compute the same."""
