@@ -9,6 +9,7 @@ recipes never name a folder.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import sys
 import traceback
@@ -74,13 +75,16 @@ def module(package: str, kind: str) -> ModuleType:
 def load(package: str, kind: str) -> type:
     """The class of one part, e.g. `Objective` of compress/objectives/<kind>.py. Raises UserError where it has not all
     that its contract asks of the class."""
-    found = module(package, kind)
-    name = noun(package).capitalize()
-    if not hasattr(found, name):
-        raise UserError(f"the file has no class {name}", where=found.__file__, do=f"every file of {package} needs one")
-    part = getattr(found, name)
+    part = _class_of(module(package, kind), noun(package).capitalize(), f"every file of {package}")
     _check_class(package, part)
     return part
+
+
+def _class_of(found: ModuleType, name: str, needed: str) -> type[Any]:
+    """needed: in what there must be one, for people."""
+    if not hasattr(found, name):
+        raise UserError(f"the file has no class {name}", where=found.__file__, do=f"{needed} needs one")
+    return getattr(found, name)
 
 
 @cache
@@ -218,12 +222,15 @@ def stages() -> dict[str, str]:
 
 def stage_spec(kind: str) -> type[StageSpec]:
     """What a recipe may say about this kind of stage (light: nothing heavy is imported)."""
-    return _import(f"{_stage_package(kind)}.spec").Spec
+    return _class_of(_import(f"{_stage_package(kind)}.spec"), "Spec", "the spec.py of a stage")
 
 
 def stage_class(kind: str) -> type:
     """The class that does the work of this kind of stage."""
-    return _import(f"{_stage_package(kind)}.stage").Stage
+    package = _stage_package(kind)
+    if importlib.util.find_spec(f"{package}.stage") is None:
+        raise UserError("no stage.py in this folder", where=str(ROOT / "stages" / kind))
+    return _class_of(_import(f"{package}.stage"), "Stage", "the stage.py of a stage")
 
 
 def _stage_package(kind: str) -> str:

@@ -237,3 +237,27 @@ def test_the_service_that_registered_models_import_is_still_found() -> None:
     from compress.serving import Service
 
     assert Service is service.Service
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"spec.py": "Specs = 1"}, "spec.py: the file has no class Spec; the spec.py of a stage needs one"),
+        ({"spec.py": "class Spec: ..."}, "stages/bare: no stage.py in this folder"),
+        ({"spec.py": "class Spec: ...", "stage.py": ""}, "stage.py: the file has no class Stage; "),
+    ],
+)
+def test_a_stage_folder_that_lacks_a_class(
+    files: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = f"bare{len(files)}_{len(''.join(files.values()))}"
+    folder = tmp_path / package
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "stages", lambda: {"bare": package})
+    look_up = registry.stage_class if files["spec.py"].startswith("class") else registry.stage_spec
+    with pytest.raises(UserError) as error:
+        look_up("bare")
+    assert message in error.value.line()
