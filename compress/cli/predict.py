@@ -102,7 +102,8 @@ _WORKERS, _ON = worker_options(
     "--join",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="--output: also write all predictions to this file, in the order of the rows.",
+    help="--output: also write all predictions to this file, in the order of the rows. A name that ends in .npy gets "
+    "the vectors of an embedding model as a float32 array.",
 )
 @shared("compute", "any_runtime")
 def command(

@@ -6,11 +6,16 @@ FOLDER/   plan.json (what was asked, and which rows each shard has)  shards/  wo
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from compress.console import Console
 from compress.contracts import RunOptions
@@ -56,6 +61,9 @@ def predict_shards(request: ModelRequest, place: Place, shards: ShardOptions, op
     with StopFlag() as stop, resumable(base), hold_cluster(options), ExitStack() as stack:
         require_cluster(options)
         answerer = request.open(console)
+        if _is_array(shards.join) and not answerer.gives_vectors:
+            do = "name a .jsonl file, or add --embeddings"
+            raise UserError("the predictions are not vectors", where=f"--join {shards.join}", do=do)
         request = request.settle(answerer)
         asked = _describe(request, answerer, shards)
         plan = _read_plan(base, asked, list_files(place)) if options.resume and base.exists() else None
@@ -161,7 +169,30 @@ def _join(base: Path, plan: Plan, shards: ShardOptions) -> None:
         if target is not None:
             parts = [ShardFolder.of(base, shard).path / name for shard in plan.shards]
             there = [part for part in parts if part.exists()]
-            atomic.write_chunks(target, _read_parts(there), sum(part.stat().st_size for part in there))
+            if target is shards.join and _is_array(target):
+                _join_vectors(target, there)
+            else:
+                atomic.write_chunks(target, _read_parts(there), sum(part.stat().st_size for part in there))
+
+
+def _join_vectors(target: Path, parts: Sequence[Path]) -> None:
+    """Write the vectors of all answers as a float32 array of numpy, a row for each."""
+    rows = sum(1 for _ in _read_vectors(parts))
+    width = len(next(_read_vectors(parts), ()))
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
+    vectors = (np.asarray(vector, "<f4").tobytes() for vector in _read_vectors(parts))
+    atomic.write_chunks(target, chain([header.getvalue()], vectors), header.tell() + 4 * rows * width)
+
+
+def _read_vectors(parts: Sequence[Path]) -> Iterator[Sequence[float]]:
+    for part in parts:
+        with open(part, encoding="utf-8") as stream:
+            yield from (json.loads(line)["embedding"] for line in stream)
+
+
+def _is_array(path: Path | None) -> bool:
+    return path is not None and path.suffix.lower() == ".npy"
 
 
 def _read_parts(paths: Sequence[Path]) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from e2e_toy import Cli, Server, opinions, write_rows
 from lost_node import run_losing_a_node
@@ -183,6 +184,12 @@ def test_vectors_are_divided_too(folder: Path, small_windows: None, compress: Cl
     done = compress(*words, *SHARDS, "--join", "vectors.jsonl", "--quiet")
     assert (done.code, done.out, done.err) == (0, "", "")
     assert (folder / "vectors.jsonl").read_text() == whole.out
+    done = compress(*words, *SHARDS, "--resume", "--join", "vectors.npy", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    wanted = [json.loads(line)["embedding"] for line in whole.out.splitlines()]
+    found = np.load(folder / "vectors.npy")
+    assert found.dtype == np.float32
+    assert np.array_equal(found, np.asarray(wanted, np.float32))
 
 
 @pytest.mark.parametrize(
@@ -194,6 +201,7 @@ def test_vectors_are_divided_too(folder: Path, small_windows: None, compress: Cl
         (("--output", "mine"), "the output folder exists and contains no answers of compress predict"),
         (("--output", "all.jsonl"), "and this is the name of a file; for one file: --output all --join all.jsonl"),
         (("--output", "task.yaml"), "--output task.yaml: the output is a file; name a folder"),
+        (("--output", "x", "--join", "x.npy"), "--join x.npy: the predictions are not vectors; name a .jsonl file"),
         (("--output", "x", "--join", "task.yaml"), "--join: task.yaml exists already; name another file"),
         (("--bad-rows", "task.yaml"), "task.yaml: exists already; name another file"),
         (("--output", "x", "--file", "-"), "--file -: standard input cannot be divided into shards; give a file"),

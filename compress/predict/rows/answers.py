@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from compress.console import Console
+from compress.data.tasks import embedding
 from compress.errors import UserError, printable
 from compress.modelfolder.cascade import inspect
 from compress.onnx.runtimes import Runtime
@@ -25,10 +26,12 @@ Told = Callable[[int], None]
 
 
 class Answerer(Protocol):
-    """What writes lines. columns: of the rows that it reads.  label: of its progress."""
+    """What writes lines. columns: of the rows that it reads.  label: of its progress.  gives_vectors: whether its
+    answers are vectors."""
 
     columns: TextColumns
     label: str
+    gives_vectors: bool
 
     def lines(self, rows: Sequence[PredictionInput], told: Told, *, as_json: bool) -> Iterator[str]:
         """A line for each row, in their order."""
@@ -36,13 +39,14 @@ class Answerer(Protocol):
 
 
 class PredictionAnswerer:
-    """The predictions of a model."""
+    """The predictions of a model, which of an embedding model are vectors. embeddings: whether only these are asked
+    for."""
 
-    label = "predict"
-
-    def __init__(self, predictor: Predictor) -> None:
+    def __init__(self, predictor: Predictor, *, embeddings: bool = False) -> None:
         self.predictor = predictor
-        self.columns = TextColumns.of_task(predictor.task)
+        self.gives_vectors = predictor.task.kind == embedding.Task.kind
+        self.columns = EMBEDDED if embeddings else TextColumns.of_task(predictor.task)
+        self.label = "embed" if embeddings else "predict"
 
     def lines(self, rows: Sequence[PredictionInput], told: Told, *, as_json: bool) -> Iterator[str]:
         """As `Answerer`."""
@@ -59,7 +63,7 @@ class PredictionAnswerer:
 class VectorAnswerer:
     """The vectors of texts by a model for another task."""
 
-    label = "embed"
+    label, gives_vectors = "embed", True
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder, self.columns = embedder, EMBEDDED
@@ -109,10 +113,7 @@ class ModelRequest:
         )
         if self.runtime == "auto":
             predictor = fastest_for_many_rows(predictor, console)
-        answerer = PredictionAnswerer(predictor)
-        if self.embeddings:
-            answerer.columns, answerer.label = EMBEDDED, VectorAnswerer.label
-        return answerer
+        return PredictionAnswerer(predictor, embeddings=self.embeddings)
 
     def settle(self, answerer: Answerer) -> ModelRequest:
         """The same with the runtime that was chosen, so that other processes compute the same."""
