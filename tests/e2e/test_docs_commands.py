@@ -32,9 +32,9 @@ EARLIER = {
 """What a page takes for granted beside models and files: runs in the store."""
 NOT_HERE = re.compile(
     r"^compress (ui|convert|drop-tokens .*--max-drop|fit .*--train)\b|https://|s3://|--suite gpu|torch-sparse"
-    r"|--max-gap|--group-column|--curve|--teacher-column"
+    r"|--max-gap|--group-column|--curve|--teacher-column|--file - "
 )
-"""What serves until it is ended, is on another machine, or needs a GPU, another file or more rows."""
+"""What serves until it is ended, is on another machine, or needs a GPU, a pipe, another file or more rows."""
 
 TOY = {
     r"\bFOLDER\b": "mine",
@@ -48,6 +48,7 @@ TOY = {
     r"\bWORDS_WITH_TAGS\b": "tags",
     r"\bPAIRS\b": "pairs",
     "--criterion all --keep 5,4,3 --seeds 3": "--criterion cka,uniform --keep 5,4 --seeds 2 --no-recover",
+    "--min-confidence 0.6": "--min-confidence 0.1",
     "--device cuda": "--device cpu",
     r"--(num|keep)-heads 6": r"--\1-heads 1",
     r"--(intermediate-size|keep-ffn) 768": r"--\1 16",
