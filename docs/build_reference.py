@@ -90,7 +90,7 @@ def commands() -> str:
     found = list(walk(frame.cli, ("compress",)))
     told = [option for _, command in found for option in options(command)]
     shared = {row for row, count in Counter(told).items() if count >= SHARED_BY}
-    text = "# Commands\n\n`compress COMMAND --help-all` tells the same. Shared options are at the end.\n"
+    text = "# Commands\n\n`compress COMMAND --help-all` prints the same. Shared options are at the end.\n"
     for path, command in found:
         own = [row for row in options(command) if row not in shared]
         also = [max(row[0].split(", "), key=len) for row in options(command) if row in shared]

@@ -45,7 +45,7 @@ class Finding:
 @click.command(cls=Command)
 @shared("store")
 def command(options: RunOptions) -> int:
-    """Say what this machine has: versions, devices, threads, store, disk, and what is missing for which extra.
+    """Report the versions, devices, threads, store and disk of this machine, and what each extra lacks.
 
     \b
       compress doctor --json

@@ -30,7 +30,7 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
       compress drop-tokens FOLDER --data DATA --max-drop 0.5
 
     MODEL is a folder, runs:/…, models:/…, or a recipe that makes one. After the attention of some layers, only a share
-    of the text's tokens goes on; the first token always does. The shares are chosen on validation rows, by the measured
+    of the text's tokens is kept, always with the first. The shares are chosen on validation rows, by the measured
     loss and the measured time of each layer: the fastest whose loss is proven to be within --max-drop, with
     --confidence. This holds only if the same rows did not choose MODEL. Exit code 3: none is proven, or none saves
     time; no model is made. Recovery training then distils MODEL into the result. The model is measured before, after
@@ -40,10 +40,10 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
       compress drop-tokens FOLDER --data DATA --max-drop 0.5 --no-recover
       compress drop-tokens FOLDER --data DATA --keep-tokens 100,75,50,50,50,50
 
-    For classification, regression and reranking with a head on the first token; --max-drop for one label a text. Token
-    classification, question answering, embeddings and heads on the mean of all tokens need all tokens, and models with
-    rotary or relative positions or local attention are not supported. The result can be quantized and exported to ONNX.
-    Stock Hugging Face classes cannot load its folder. The ONNX file runs in onnxruntime and OpenVINO. Experimental:
-    short texts gain little.
+    For classification, regression and reranking with a head on the first token; --max-drop needs one label per text.
+    Token classification, question answering, embeddings and heads on the mean of all tokens need all tokens, and models
+    with rotary or relative positions or local attention are not supported. The result can be quantized and exported to
+    ONNX. Stock Hugging Face classes cannot load its folder. The ONNX file runs in onnxruntime and OpenVINO.
+    Experimental: short texts gain little.
     """
     run_table(TABLE, model, given, options)

@@ -62,7 +62,7 @@ _WORKERS, _ON = worker_options(
     "--bad-rows",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="--file: write rows that cannot be read to this file, with file, line and reason, and go on (default: the "
+    help="--file: write rows that cannot be read to this file, with file, line and reason, and continue (default: the "
     "first one is an error).",
 )
 @click.option(

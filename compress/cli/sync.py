@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @debug_option
 def command(folders: tuple[Path, ...], tracking_uri: str | None, as_json: bool) -> None:
-    """Upload what the journals of the runs in each FOLDER and its subfolders hold and MLflow does not have.
+    """Upload the records of the runs in each FOLDER and its subfolders that MLflow does not have.
 
     \b
       compress sync runs

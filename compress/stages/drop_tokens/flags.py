@@ -31,7 +31,7 @@ TABLE = Table(
             "--max-drop (50 to 99.8).", kind="float", metavar="PERCENT",
         ),
         Flag(
-            "--keep-tokens", "keep_tokens", "Percentage of the tokens that goes on after the first layer, such as "
+            "--keep-tokens", "keep_tokens", "Percentage of the tokens that is kept after the first layer, such as "
             "50, or after each layer: 100,75,50,50,50,50; nothing is measured.", metavar="PERCENTS",
             convert=number_or_list("100,75,50"), family="target",
         ),

@@ -30,7 +30,7 @@ class Spec(StageSpec):
     kind: Literal["drop_tokens"]
     max_drop: float | None = Field(default=None, ge=0, le=100)
     """Maximum drop of accuracy in percentage points, before recovery training: the fastest plan is chosen that is
-    proven to be within it on validation rows. For one label a text."""
+    proven to be within it on validation rows. It needs one label per text."""
     confidence: float = Field(default=CONFIDENCE, ge=LEAST, le=MOST)
     """Of max_drop: probability in percent with which the loss on other texts like these is within it."""
     keep_tokens: int | ListOf[int] | None = None

@@ -115,7 +115,7 @@ TABLE = Table(
         NO_RECOVER,
         SEEDS,
         Flag(
-            SUBSETS, "", "When criteria are compared: also recover N random subsets of layers, as a baseline.",
+            SUBSETS, "", "When criteria are compared: also train N random subsets of layers, as a baseline.",
             "training", "int", "N", low=1, high=1000,
         ),
         Flag("--explain", "", "Print why each layer was removed.", "output", "switch"),
