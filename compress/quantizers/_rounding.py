@@ -53,14 +53,18 @@ def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) 
     return learned_fake_quantize(x, scale.detach(), zero_point.detach(), scheme, "last")
 
 
+Clamp = Literal["first", "last", "none"]
+"""When codes are clamped, as gradients see it: before rounding, after it, or not at all."""
+
+
 def learned_fake_quantize(
-    x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme, clamp: Literal["first", "last"] = "first"
+    x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme, clamp: Clamp = "first"
 ) -> Tensor:
     """The same with gradients for scale and zero point.
 
-    clamp: before rounding, as the papers have it (1902.08153 eq. 3 and 5, 2004.09576 eq. 5 and 6), or after it. The
-    result is the same; the gradients differ for the half step beyond the outermost codes: clamped first, such a number
-    counts as clamped.
+    clamp: "first", before rounding, as the papers have it (1902.08153 eq. 3 and 5, 2004.09576 eq. 5 and 6); "last",
+    after it; "none": the scale covers all of x and is not learned. The result is the same; the gradients differ for the
+    half step beyond the outermost codes: clamped first, such a number counts as clamped.
     """
     wide, zero = expand_scale(scale, x, scheme), expand_scale(zero_point, x, scheme)
     return _FakeQuantize.apply(x.float(), wide, zero, scheme, clamp)  # pyright: ignore[reportReturnType]
@@ -95,16 +99,20 @@ class _FakeQuantize(torch.autograd.Function):
     """In few passes, and without masks of booleans: on a CPU, one comparison takes as long as five multiplications."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, wide: Tensor, zero: Tensor, scheme: Scheme, clamp: str) -> Tensor:
+    def forward(ctx: Any, x: Tensor, wide: Tensor, zero: Tensor, scheme: Scheme, clamp: Clamp) -> Tensor:
         codes = nearest_codes(x / wide, scheme).add_(zero)
         made = codes.clamp_(scheme.lowest, scheme.highest).sub_(zero).mul_(wide)
         ctx.scheme, ctx.clamp = scheme, clamp
-        ctx.save_for_backward(x, wide, zero, made if ctx.needs_input_grad[1] else None)
+        if clamp != "none":
+            ctx.save_for_backward(x, wide, zero, made if ctx.needs_input_grad[1] else None)
         return made
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x, wide, zero, made), (grad,) = ctx.saved_tensors, grads
+        (grad,) = grads
+        if ctx.clamp == "none":
+            return grad, None, None, None, None
+        x, wide, zero, made = ctx.saved_tensors
         low, high = ctx.scheme.lowest, ctx.scheme.highest
         codes = x / wide
         if ctx.clamp == "last":
