@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from compress.contracts import QuantizedTensor, Scheme
 from compress.errors import UserError
-from compress.quantizers._rounding import codes_of, fake_quantize
+from compress.quantizers._rounding import Clamp, codes_of, learned_fake_quantize
 
 Bits = Annotated[int, Field(ge=2, le=8)]
 """Of a code: 2 to 8."""
@@ -36,6 +36,7 @@ class Base(nn.Module):
     calibrated: ClassVar[bool] = False
     moves: ClassVar[bool] = False
     """Whether scale and zero point follow the input while training."""
+    clamp: Clamp = "last"
     scheme: Scheme
 
     def observe(self, x: Tensor) -> None:
@@ -48,7 +49,7 @@ class Base(nn.Module):
         """x (.., K) rounded to the codes and back, fp32."""
         with torch.no_grad():
             scale, zero_point = self.scale_and_zero_point((x if of is None else of).float())
-        return fake_quantize(x, scale, zero_point, self.scheme)
+        return learned_fake_quantize(x, scale, zero_point, self.scheme, self.clamp)
 
     def scale_and_zero_point(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """See `contracts.Quantizer`."""

@@ -45,6 +45,6 @@ def fit_scale(x: Tensor, scheme: Scheme) -> Tensor:
     for part in FRACTIONS[::5]:
         scale = round_scale(widest * part, scheme)
         zero = torch.zeros_like(scale)
-        error = (numbers_of(codes_of(rows, scale, zero, by_row), scale, zero, by_row) - rows).square().sum(-1)
+        error = numbers_of(codes_of(rows, scale, zero, by_row), scale, zero, by_row).sub_(rows).square_().sum(-1)
         best, least = torch.where(error < least, scale, best), torch.minimum(error, least)
     return best[0] if scheme.per == "tensor" else best

@@ -26,9 +26,8 @@ def pair_range(x: Tensor) -> Tensor:
     """x (.., K) → (..): the largest absolute sum of two neighbours of one sign; a single number counts by itself."""
     if x.shape[-1] % 2:
         x = torch.nn.functional.pad(x, (0, 1))
-    pairs = x.unflatten(-1, (-1, 2))
-    above, below = pairs.clamp_min(0).sum(-1), pairs.clamp_max(0).sum(-1)
-    return torch.maximum(above, -below).amax(-1)
+    above, below = (part[..., ::2] + part[..., 1::2] for part in (x.clamp_min(0), x.clamp_max(0)))
+    return torch.maximum(above.amax(-1), -below.amin(-1))
 
 
 def row_range(x: Tensor, scheme: Scheme, wanted: Tensor | None = None) -> Tensor:

@@ -43,7 +43,7 @@ class Quantizer(Base):
         clamp: Literal["first", "last"] = "first",
     ) -> None:
         super().__init__()
-        self.clamp: Literal["first", "last"] = clamp
+        self.clamp = clamp
         if shape is None:
             self.scheme, size = full(bits, "tensor"), ()
         else:

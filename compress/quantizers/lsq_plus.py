@@ -27,7 +27,7 @@ class Quantizer(Base):
 
     def __init__(self, shape: Shape = None, *, bits: Bits = 8, clamp: Literal["first", "last"] = "first") -> None:
         super().__init__()
-        self.clamp: Literal["first", "last"] = clamp
+        self.clamp = clamp
         self.scheme = affine(bits)
         self.scale = nn.Parameter(torch.full((), UNSET, dtype=torch.float32))
         self.offset = nn.Parameter(torch.full((), UNSET, dtype=torch.float32))

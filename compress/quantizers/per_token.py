@@ -18,6 +18,7 @@ class Quantizer(Base):
     """bits: bits per code; nothing is clipped."""
 
     fits: ClassVar[frozenset[str]] = frozenset({"input"})
+    clamp = "none"
 
     def __init__(self, shape: Shape = None, *, bits: Bits = 8) -> None:
         super().__init__()

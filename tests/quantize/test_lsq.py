@@ -9,7 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from compress.contracts import Scheme
 from compress.errors import UserError
+from compress.quantizers._base import affine, balanced_codes
+from compress.quantizers._learned import full
+from compress.quantizers._rounding import clamp_codes, expand_scale, learned_fake_quantize, round_through
 from compress.quantizers.lsq import Quantizer
 
 MATRIX = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
@@ -92,6 +96,42 @@ def test_half_a_step_beyond_the_last_code(clamp: Any, inside: float) -> None:
     out.backward()
     assert x.grad is not None
     assert x.grad.item() == inside
+
+
+def by_equations(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme, clamp: str) -> Tensor:
+    """The same as a chain of operations that torch differentiates, in double precision."""
+    wide, zero = expand_scale(scale, x, scheme), expand_scale(zero_point, x, scheme)
+    if clamp == "last":
+        return (clamp_codes(round_through(x / wide, scheme) + zero, scheme) - zero) * wide
+    steps, low, high = x / wide, scheme.lowest - zero, scheme.highest - zero
+    return round_through(torch.where(steps <= low, low, torch.where(steps >= high, high, steps)), scheme) * wide
+
+
+@pytest.mark.parametrize("clamp", ["first", "last"])
+@pytest.mark.parametrize(
+    ("scheme", "size", "zero"),
+    [
+        (full(8, "row"), (3,), 0.0),
+        (full(3, "tensor"), (), 0.0),
+        (balanced_codes(2, "row"), (3,), 0.0),
+        (balanced_codes(2, "group", 4), (3, 3), 0.0),
+        (affine(4), (), 6.0),
+    ],
+)
+def test_gradients_are_those_of_the_equations(scheme: Scheme, size: tuple[int, ...], zero: float, clamp: Any) -> None:
+    gradient = torch.randn(MATRIX.shape, generator=torch.Generator().manual_seed(1))
+    scale = 0.6 * MATRIX.abs().max() / scheme.highest * torch.ones(size)
+    given = (MATRIX, scale, torch.full(size, zero))
+    ours, theirs = ([t.clone().to(kind).requires_grad_() for t in given] for kind in (torch.float32, torch.float64))
+    made = learned_fake_quantize(ours[0], ours[1], ours[2], scheme, clamp)
+    expected = by_equations(theirs[0], theirs[1], theirs[2], scheme, clamp)
+    assert torch.allclose(made.double(), expected)
+    made.backward(gradient)
+    expected.backward(gradient.double())
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert torch.allclose(one.grad.double(), other.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_balanced_codes_are_never_zero() -> None:
