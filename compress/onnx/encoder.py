@@ -287,13 +287,18 @@ class Writer:
         g = self.graph
         shape = g.integers(0, 0, part.heads, part.head_width)
         asking = self.first(x) if first else x
+        plain = turn is None and self.config.disentangled is None  # keys are read by the scores alone, as (B, H, K, L)
         q, k, v = (
-            g.op("Transpose", g.op("Reshape", self.linear(read, p, f"{name}{n}."), shape), perm=[0, 2, 1, 3])
-            for n, p, read in (("query", by.query, asking), ("key", by.key, x), ("value", by.value, x))
+            g.op("Transpose", g.op("Reshape", self.linear(read, p, f"{name}{n}."), shape), perm=perm)
+            for n, p, read, perm in (
+                ("query", by.query, asking, [0, 2, 1, 3]),
+                ("key", by.key, x, [0, 2, 3, 1] if plain else [0, 2, 1, 3]),
+                ("value", by.value, x, [0, 2, 1, 3]),
+            )
         )
         if turn is not None:
             q, k = q if first else self.rotate(q, turn), self.rotate(k, turn)  # position 0 is turned by nothing
-        scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = g.op("MatMul", q, k if plain else g.op("Transpose", k, perm=[0, 1, 3, 2]))
         terms = 1
         if self.config.disentangled is not None:
             terms += self.config.disentangled.terms

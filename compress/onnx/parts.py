@@ -64,6 +64,8 @@ class Parts:
         return g.op("LayerNormalization", *inputs, axis=-1, epsilon=part.eps)
 
     def activation(self, x: Value, name: str) -> Value:
+        """Gelu is written with the division that onnxruntime looks for: it computes these operators, and the bias
+        before them, as one."""
         g = self.graph
         if name == "relu":
             return g.op("Relu", x)
@@ -78,5 +80,5 @@ class Parts:
             inner = g.op("Add", x, g.op("Mul", cube, g.constant(0.044715)))
             inner = g.op("Tanh", g.op("Mul", inner, g.constant((2 / np.pi) ** 0.5)))
         else:
-            inner = g.op("Erf", g.op("Mul", x, g.constant(0.5**0.5)))
+            inner = g.op("Erf", g.op("Div", x, g.constant(2**0.5)))
         return g.op("Mul", half, g.op("Add", inner, g.constant(1.0)))
