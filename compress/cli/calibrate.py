@@ -28,8 +28,9 @@ def command(options: RunOptions, model: str, split: str, output: Path | None) ->
       compress calibrate runs/distilbert/student --data opinions --output runs/calibrated
 
     Predictions are unchanged; only the probabilities change. The temperature is stored in the folder's compress.json:
-    `compress predict` and the Python API apply it; other programs ignore it. If no temperature improves the
-    probabilities of rows that it was not fitted on (cross-validation), nothing is written and the exit code is 3.
+    `compress predict`, the Python API and `export --to pyfunc` and `--to web` apply it; other programs ignore it. If no
+    temperature improves the probabilities of rows that it was not fitted on (cross-validation), nothing is written and
+    the exit code is 3.
     """
     import dataclasses
 

@@ -103,7 +103,7 @@ _WORKERS, _ON = worker_options(
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="--output: also write all predictions to this file, in the order of the rows. A name that ends in .npy gets "
-    "the vectors of an embedding model as a float32 array.",
+    "vectors as a float32 array (embedding models, or --embeddings), a row for each answered text.",
 )
 @shared("compute", "any_runtime")
 def command(

@@ -78,7 +78,7 @@ def predict_shards(request: ModelRequest, place: Place, shards: ShardOptions, op
         manifest = _make_manifest(base, asked, plan)
         _require_wanted_rejects(manifest, shards)
         atomic.write_json(base / MANIFEST, manifest)
-        _join(base, plan, shards)
+        _join(base, plan, shards, manifest["answered"])
         _report(base, manifest, shards, console)
 
 
@@ -163,21 +163,20 @@ def _require_wanted_rejects(manifest: Mapping[str, Any], shards: ShardOptions) -
         raise UserError(f"{count} were rejected by the command that is resumed", where="--bad-rows", do=do)
 
 
-def _join(base: Path, plan: Plan, shards: ShardOptions) -> None:
+def _join(base: Path, plan: Plan, shards: ShardOptions, answered: int) -> None:
     """Write the files of all answers, and of all rejected rows, in the order of the rows."""
     for target, name in ((shards.join, ANSWERS), (shards.bad_rows, REJECTED)):
         if target is not None:
             parts = [ShardFolder.of(base, shard).path / name for shard in plan.shards]
             there = [part for part in parts if part.exists()]
             if target is shards.join and _is_array(target):
-                _join_vectors(target, there)
+                _join_vectors(target, there, answered)
             else:
                 atomic.write_chunks(target, _read_parts(there), sum(part.stat().st_size for part in there))
 
 
-def _join_vectors(target: Path, parts: Sequence[Path]) -> None:
+def _join_vectors(target: Path, parts: Sequence[Path], rows: int) -> None:
     """Write the vectors of all answers as a float32 array of numpy, a row for each."""
-    rows = sum(1 for _ in _read_vectors(parts))
     width = len(next(_read_vectors(parts), ()))
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})

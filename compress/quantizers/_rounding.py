@@ -13,6 +13,8 @@ SMALLEST = 1e-30
 """Of a range: a row of zeros has a scale too, and its codes are 0."""
 SMALLEST_HALF, LARGEST_HALF = 2.0**-14, 65504.0
 """Of a scale in fp16: smaller ones have fewer digits, and some runtimes read them as 0."""
+Clamp = Literal["first", "last", "none"]
+"""When codes are clamped, as gradients see it: before rounding, after it, or not at all."""
 
 
 def expand_scale(scale: Tensor, x: Tensor, scheme: Scheme) -> Tensor:
@@ -53,10 +55,6 @@ def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) 
     return learned_fake_quantize(x, scale.detach(), zero_point.detach(), scheme, "last")
 
 
-Clamp = Literal["first", "last", "none"]
-"""When codes are clamped, as gradients see it: before rounding, after it, or not at all."""
-
-
 def learned_fake_quantize(
     x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme, clamp: Clamp = "first"
 ) -> Tensor:
@@ -64,7 +62,8 @@ def learned_fake_quantize(
 
     clamp: "first", before rounding, as the papers have it (1902.08153 eq. 3 and 5, 2004.09576 eq. 5 and 6); "last",
     after it; "none": the scale covers all of x and is not learned. The result is the same; the gradients differ for the
-    half step beyond the outermost codes: clamped first, such a number counts as clamped.
+    half step beyond the outermost codes: clamped first, such a number counts as clamped. The result may be kept for the
+    backward pass: do not change it in place.
     """
     wide, zero = expand_scale(scale, x, scheme), expand_scale(zero_point, x, scheme)
     return _FakeQuantize.apply(x.float(), wide, zero, scheme, clamp)  # pyright: ignore[reportReturnType]

@@ -18,7 +18,7 @@ from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
 from compress.fit.certificate import document as certificate
 from compress.fit.certificate.checks import check_kit_latency
-from compress.fit.certificate.elsewhere import complete, read_measurement
+from compress.fit.certificate.elsewhere import complete, compute_whole, read_measurement
 from compress.fit.cost.assembly import add_blocks
 from compress.fit.cost.block_table import describe_shape
 from compress.fit.cost.blocks import Blocks
@@ -160,7 +160,9 @@ def test_a_predicted_time_is_no_measured_one() -> None:
 
 def certified(ms: float, bound: float | None, target: str, whole: float | None = None) -> dict[str, Any]:
     """Of a fit for a target: all else holds."""
-    about = {"target": target, "device": {}, "margin": 1.1, "tokenization": 0.5, "whole": whole}
+    about = {"target": target, "device": {}, "margin": 1.1, "tokenization": 0.5}
+    if whole is not None:  # on average over the two calls, of one sequence and of two
+        about["whole"] = {"8": whole / 1.5, "32": whole / 1.5}
     shape = {"batch": 1, "data": "x/test", "digest": "0" * 8, "rows": 9, "tokens": [12, 40], "sequences": [1, 2]}
     return {
         "format": 2, "status": "predicted", "why": [certificate.NOT_MEASURED.format(target)],
@@ -241,12 +243,31 @@ def test_a_machine_that_was_slower_than_its_target_decides_nothing(
     assert certificate.SLOW not in again["why"]
 
 
+def test_an_estimate_on_a_slow_machine_certifies_nothing(tmp_path: Path) -> None:
+    before = certified(3.2, 3.4, "pi.json", whole=10.0)
+    for whole, status in ((10.2, "infeasible"), (12.0, "uncertified")):
+        file = written(tmp_path / f"{status}.json", measured(latency={"whole": whole}))
+        before = complete(before, read_measurement(file, before))
+        assert before["status"] == status
+    line = certificate.sentences(before)[2]
+    assert "estimated for the speed that the machine had when the target was measured" in line
+
+
+def test_what_the_target_took_for_the_lengths_of_the_model() -> None:
+    latency = certified(3.2, None, "pi.json", whole=10.0)["latency"]
+    latency["predicted"]["whole"] = {"8": 2.0, "16": 4.0, "32": 8.0}
+    assert compute_whole(latency) == (3.0 + 2 * 5.0) / 2, "12 tokens, and two sequences of 20"
+    fixed = {**{key: latency[key] for key in ("predicted",)}, "batch": 4, "length": 16}
+    assert compute_whole(fixed) == 4.0
+
+
 def test_a_kit_times_the_model_again_while_the_machine_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds: Iterator[tuple[float, float]] = iter(())
+    rounds: Iterator[tuple[float, ...]] = iter(())
 
     def time(rows: Sequence[Sequence[Any]], **_: Any) -> list[Latency]:
         assert [len(row) for row in rows] == [1, 1]
-        return [Latency(ms, ms, ms, ms, 60, 1.0, 0.01) for ms in next(rounds)]
+        ours, whole, *share = next(rounds)
+        return [Latency(ms, ms, ms, ms, 60, *(share or [1.0]), 0.01) for ms in (ours, whole)]
 
     monkeypatch.setattr(kit_program, "measure_interleaved", time)
     monkeypatch.setattr(kit_program, "open_file", lambda content, way: lambda feed: content)
@@ -257,6 +278,10 @@ def test_a_kit_times_the_model_again_while_the_machine_is_slow(monkeypatch: pyte
         about = {**kit, "whole": {"file": "w", "most_ms": most}}
         found[most] = time_model(about, lambda name: name.encode(), Way("onnxruntime", 1), lambda _: None)["latency"]
     assert [(one["attempts"], one["p50"], one["whole"]) for one in found.values()] == [(3, 2.8, 12.0), (2, 2.8, 12.0)]
+    rounds = iter([(2.7, 10.0, 0.5), (2.9, 10.2)])
+    about = {**kit, "whole": {"file": "w", "most_ms": 11.0}}
+    steady = time_model(about, lambda name: name.encode(), Way("onnxruntime", 1), lambda _: None)["latency"]
+    assert (steady["p50"], steady["quiet"]) == (2.9, True), "a measurement that was not disturbed counts"
 
 
 @pytest.mark.parametrize(

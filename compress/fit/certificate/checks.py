@@ -69,15 +69,17 @@ def check_kit_latency(found: Mapping[str, Any]) -> CheckedStatement:
     """Of a certificate whose latency a kit has just measured."""
     latency, bound = found["latency"], found["bounds"]["max_ms"]
     device, threads = (found["device"][key] for key in ("device", "threads"))
-    said = f"{latency['ms']:.2f} ms on {device}, {threads} thread{'s' * (threads != '1')}"
+    said = "estimated: " if certificate.is_slow(latency) else ""
+    said += f"{latency['ms']:.2f} ms on {device}, {threads} thread{'s' * (threads != '1')}"
     predicted = latency["kit"]["predicted_ms"]
     if predicted is not None:
         said += f", predicted: {predicted:.2f} ({100 * (latency['ms'] / predicted - 1):+.1f} %)"
     said += "" if bound is None else f", bound: {bound:g}"
     pace = latency["kit"].get("pace")
     if pace is not None:
-        slower = "slower" if pace > 1 else "faster"
-        said += f"; the machine was {100 * abs(pace - 1):.0f} % {slower} than when the target was measured"
+        change = round(100 * (pace - 1))
+        how = f"{abs(change)} % {'slower' if change > 0 else 'faster'} than" if change else "as fast as"
+        said += f"; the machine was {how} when the target was measured"
     if not latency["quiet"]:
         said += f"; {certificate.BUSY}" if certificate.BUSY in found["why"] else ""
         return CheckedStatement("latency", "open", said)

@@ -17,7 +17,7 @@ from compress.data.tables.table import format_count
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
 from compress.fit.cost.serving import Serving
-from compress.fit.make.evaluator import Evaluator, Timing
+from compress.fit.make.evaluator import STEADY, Evaluator, Timing
 from compress.fit.plan.plans import Plan
 from compress.fit.request.bounds import Bounds
 from compress.measure.measured_model import MeasuredModel
@@ -197,6 +197,8 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
 
 def _describe_latency(latency: Mapping[str, Any]) -> str:
     texts, busy = latency.get("texts"), "estimated on a busy machine"
+    if is_slow(latency):
+        busy = "estimated for the speed that the machine had when the target was measured"
     rounds = f", {latency['repeats']} rounds{_again(latency)}"
     about = latency.get("predicted")
     if about is not None:
@@ -215,6 +217,11 @@ def _describe_latency(latency: Mapping[str, Any]) -> str:
     )
 
 
+def is_slow(latency: Mapping[str, Any]) -> bool:
+    """Whether a kit found the machine slower than when the target was measured."""
+    return ((latency.get("kit") or {}).get("pace") or 1.0) > STEADY
+
+
 def _name_shape(latency: Mapping[str, Any]) -> str:
     if "length" in latency:
         return f"{latency['batch']} x {latency['length']} tokens"
@@ -226,6 +233,8 @@ def _again(latency: Mapping[str, Any]) -> str:
     times = latency.get("attempts", 1)
     if times == 1 or not latency["quiet"]:
         return ""
+    if "kit" in latency:
+        return f", the steadiest of {times} measurements"
     return f", chosen from {times} measurements because the parent was closest to its usual time"
 
 

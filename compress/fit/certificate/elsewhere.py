@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from compress.console import Console
@@ -76,6 +77,18 @@ def find_prediction(latency: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return latency.get("predicted") or latency.get("kit", {}).get("predicted")
 
 
+def compute_whole(latency: Mapping[str, Any]) -> float | None:
+    """Milliseconds that the model of the parent's shape took on the target, for the calls that the latency is the mean
+    of. None without a target, and in certificates of earlier versions."""
+    timed = (find_prediction(latency) or {}).get("whole")
+    if not timed:
+        return None
+    lengths = sorted(map(int, timed))
+    ms = [timed[str(length)] for length in lengths]
+    calls = [sequences * np.interp(length, lengths, ms) for sequences, length in list_shapes(latency)]
+    return float(np.mean(calls)) / int(latency["batch"])
+
+
 def write_model_kit(model: str, output: Path, console: Console) -> None:
     """A kit that measures the latency of a fitted model where it is served.
 
@@ -100,8 +113,9 @@ def write_model_kit(model: str, output: Path, console: Console) -> None:
         "threads": int(found["device"]["threads"]), "shapes": list_shapes(found["latency"]), "vocabulary": vocabulary,
     }  # fmt: skip
     about, whole = find_prediction(found["latency"]), None
-    if about is not None and about.get("whole"):
-        description["whole"] = {"most_ms": STEADY * about["whole"]}
+    usual = compute_whole(found["latency"])
+    if about is not None and usual is not None:
+        description["whole"] = {"most_ms": STEADY * usual}
         heads = {name: HeadConfig.from_dict(head) for name, head in about["shape"]["heads"].items()}
         encoder = EncoderConfig.from_dict({**about["shape"]["encoder"], "vocabulary": vocabulary})
         whole = write_whole(encoder, heads)
@@ -136,8 +150,8 @@ def complete(found: Mapping[str, Any], made: KitMeasurement) -> dict[str, Any]:
     certificate says so.
     """
     before, about = found["latency"], find_prediction(found["latency"])
-    tokenization, known = tokenization_of(before), about is not None and about.get("whole")
-    pace = made.latency.whole / about["whole"] if about and known and made.latency.whole else None
+    tokenization, usual = tokenization_of(before), compute_whole(before)
+    pace = made.latency.whole / usual if usual and made.latency.whole else None
     steady = pace is None or pace <= STEADY
     ms = made.latency.p50 / (1.0 if pace is None or steady else pace) + tokenization
     predicted_ms = before["ms"] if before.get("predicted") else before.get("kit", {}).get("predicted_ms")
@@ -149,12 +163,13 @@ def complete(found: Mapping[str, Any], made: KitMeasurement) -> dict[str, Any]:
     gone = {certificate.BUSY, certificate.SLOW}
     if about is not None:
         gone.add(certificate.NOT_MEASURED.format(about["target"]))
-    why = [one for one in found["why"] if one not in gone]
+    lasting = found["status"] != certificate.INFEASIBLE  # whose reasons are the bounds
+    why = [one for one in found["why"] if lasting and one not in gone]
     why += [] if made.latency.quiet else [certificate.BUSY]
     why += [] if steady else [certificate.SLOW]
     bounds, lost = Bounds(*(found["bounds"][key] for key in ("max_mb", "max_ms", "max_drop"))), found["difference"]
     over = bounds.over(found["size_mb"], ms, None if lost["value"] is None else -100 * lost["value"])
-    status, why = certificate.judge(over, [] if found["status"] == certificate.INFEASIBLE else why)
+    status, why = certificate.judge(over, why)
     return {
         **found, "status": status, "why": why, "latency": latency, "speedup": None,
         "device": made.device.model_dump(), "versions": {**found["versions"], made.runtime: made.version},

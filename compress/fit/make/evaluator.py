@@ -43,7 +43,7 @@ Timer = Callable[..., list[Latency]]
 class Prediction:
     """Where a time is not measured but predicted. target: of its file, for people.  device: what it was measured on.
     margin: times by which it may be off in 95 of 100 cases.  tokenization: milliseconds of it that were measured here.
-    whole: milliseconds of a model of the parent's shape in 8 bits, without tokenization: how fast the machine was.
+    whole: tokens → milliseconds of a sequence of so many in a model of the parent's shape in 8 bits: how fast it was.
     shape: that shape, as a target has it.
     """
 
@@ -51,7 +51,7 @@ class Prediction:
     device: Mapping[str, str]
     margin: float
     tokenization: float
-    whole: float | None = None
+    whole: Mapping[str, float] | None = None
     shape: Mapping[str, Any] | None = None
 
 

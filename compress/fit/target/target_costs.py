@@ -59,7 +59,8 @@ def read_costs(case: Case, target: Target) -> Costs:
     costs.correct((planned, whole), (narrowed, best.narrow + tokenization))
     parent = add_blocks(blocks, list_shapes(config), FLOAT) * costs.factor + costs.extra
     about = Prediction(
-        target.name, target.content.device.model_dump(), blocks.margin, tokenization, best.whole,
+        target.name, target.content.device.model_dump(), blocks.margin, tokenization,
+        {str(length): timed.whole for length, timed in target.content.runtimes[serving.runtime].lengths.items()},  # type: ignore[index]
         describe_shape(config, loaded.heads),
     )  # fmt: skip
     costs.timing = Timing.predict(whole, parent, about)
