@@ -106,7 +106,13 @@ class Predictor:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.task = SimpleNamespace(
-            asked_as="text", text_roles=("text",), usual={}, optional_roles=(), label_free=False, pairs_answer=False
+            kind="classification",
+            asked_as="text",
+            text_roles=("text",),
+            usual={},
+            optional_roles=(),
+            label_free=False,
+            pairs_answer=False,
         )
 
     def predict(self, texts: list[str], second: list[str] | None, told: Any) -> list[Any]:
