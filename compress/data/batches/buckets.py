@@ -9,9 +9,9 @@ def bucket_rows(lengths: np.ndarray, max_tokens: int, call_tokens: int) -> list[
     """(N,) tokens of each row → the rows of each batch, every row once, shortest first.
 
     max_tokens: of a batch, padding included; a longer row stands alone.  call_tokens: tokens whose computation takes as
-    long as what every call costs. Of all ways to cut the sorted rows into buckets, this one computes the fewest tokens,
-    padding and calls included: with many rows buckets have one length and no padding, with few they are wider. A bucket
-    above the budget becomes several batches of about equal size.
+    long as what every call costs. Of all ways to cut the sorted rows between two lengths, this one computes the fewest
+    tokens, padding and calls included: with many rows buckets have one length and no padding, with few they are wider.
+    A bucket above the budget becomes several batches of about equal size.
     """
     ranked = np.argsort(lengths, kind="stable")
     distinct, counts = np.unique(lengths, return_counts=True)
