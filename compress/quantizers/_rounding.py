@@ -32,8 +32,11 @@ def nearest_codes(steps: Tensor, scheme: Scheme) -> Tensor:
 
 def codes_of(x: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) -> Tensor:
     """fp32 integers: x / scale (a division, as ONNX has it) rounded half to even, plus the zero point, clamped."""
-    codes = nearest_codes(x / expand_scale(scale, x, scheme), scheme) + expand_scale(zero_point, x, scheme)
-    return codes.clamp_(scheme.lowest, scheme.highest)
+    return _codes_of(x, expand_scale(scale, x, scheme), expand_scale(zero_point, x, scheme), scheme)
+
+
+def _codes_of(x: Tensor, wide: Tensor, zero: Tensor, scheme: Scheme) -> Tensor:
+    return nearest_codes(x / wide, scheme).add_(zero).clamp_(scheme.lowest, scheme.highest)
 
 
 def numbers_of(codes: Tensor, scale: Tensor, zero_point: Tensor, scheme: Scheme) -> Tensor:
@@ -99,8 +102,7 @@ class _FakeQuantize(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, wide: Tensor, zero: Tensor, scheme: Scheme, clamp: Clamp) -> Tensor:
-        codes = nearest_codes(x / wide, scheme).add_(zero)
-        made = codes.clamp_(scheme.lowest, scheme.highest).sub_(zero).mul_(wide)
+        made = _codes_of(x, wide, zero, scheme).sub_(zero).mul_(wide)
         ctx.scheme, ctx.clamp = scheme, clamp
         if clamp != "none":
             ctx.save_for_backward(x, wide, zero, made if ctx.needs_input_grad[1] else None)

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from echoes import Echo
 
 from compress.commands.predict import _count, _given, predict_texts, read_all
 from compress.contracts import RunOptions
@@ -189,29 +191,10 @@ def test_rows_are_counted_where_that_is_cheap(tmp_path: Path) -> None:
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-class Predictor:
-    """Answers with what it was asked."""
-
-    def __init__(self, *_: Any, **how: Any) -> None:
-        self.task = SimpleNamespace(
-            kind="classification",
-            asked_as="text",
-            text_roles=("text",),
-            usual={},
-            optional_roles=(),
-            label_free=False,
-            pairs_answer=False,
-        )
-
-    def predict(self, texts: list[str], second: list[str] | None, told: Any) -> list[Any]:
-        told(len(texts))
-        return [SimpleNamespace(as_json=lambda t=t: {"label": t.upper()}, line=lambda text: f"{text}!") for t in texts]
-
-
 def test_answers_are_lines_or_json_in_the_order_of_the_texts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(answers, "open_predictor", Predictor)
+    monkeypatch.setattr(answers, "open_predictor", partial(Echo, str.upper))
     monkeypatch.setattr(windows, "AT_ONCE", 2)
     predict_texts(MODEL, ("a", "b", "c"), (), None, RunOptions(quiet=True))
     assert capsys.readouterr().out.splitlines() == ["a!", "b!", "c!"]

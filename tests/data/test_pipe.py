@@ -9,11 +9,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pytest
+from echoes import Echo
 
 from compress.commands import predict
 from compress.contracts import RunOptions
@@ -101,29 +103,11 @@ def test_a_stream_in_memory_never_pauses() -> None:
     assert list(lines_as_they_come(io.BytesIO(b"a\nb"), 8)) == [b"a\n", b"b"]
 
 
-class Predictor:
-    """Answers with what it was asked."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.task = SimpleNamespace(
-            kind="classification",
-            asked_as="text",
-            text_roles=("text",),
-            usual={},
-            optional_roles=(),
-            label_free=False,
-            pairs_answer=False,
-        )
-
-    def predict(self, texts: list[str], second: list[str] | None, told: Any) -> list[Any]:
-        return [SimpleNamespace(as_json=lambda t=t: {"label": t}, line=lambda text: f"{text}!") for t in texts]
-
-
 @pytest.mark.parametrize(("json", "answer"), [(False, b"one!\n"), (True, b'{"text": "one", "label": "one"}\n')])
 def test_predict_answers_a_line_while_the_pipe_stays_open(
     json: bool, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compress.predict.rows.answers.open_predictor", Predictor)
+    monkeypatch.setattr("compress.predict.rows.answers.open_predictor", partial(Echo, str))
     out_read, out_write = os.pipe()
     with pipe() as (stdin, write), os.fdopen(out_write, "w") as stdout, os.fdopen(out_read, "rb", 0) as answers:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stdin))

@@ -152,21 +152,21 @@ def complete(found: Mapping[str, Any], made: KitMeasurement) -> dict[str, Any]:
     before, about = found["latency"], find_prediction(found["latency"])
     tokenization, usual = tokenization_of(before), compute_whole(before)
     pace = made.latency.whole / usual if usual and made.latency.whole else None
-    steady = pace is None or pace <= STEADY
-    ms = made.latency.p50 / (1.0 if pace is None or steady else pace) + tokenization
     predicted_ms = before["ms"] if before.get("predicted") else before.get("kit", {}).get("predicted_ms")
     latency = {
         **{key: before[key] for key in SHAPE_KEYS if key in before}, **made.latency.model_dump(exclude={"whole"}),
-        "ms": ms, "quiet": made.latency.quiet and steady,
         "kit": {"tokenization": tokenization, "predicted_ms": predicted_ms, "predicted": about, "pace": pace},
     }  # fmt: skip
+    slow = certificate.is_slow(latency)
+    ms = made.latency.p50 / (pace if pace and slow else 1.0) + tokenization
+    latency |= {"ms": ms, "quiet": made.latency.quiet and not slow}
     gone = {certificate.BUSY, certificate.SLOW}
     if about is not None:
         gone.add(certificate.NOT_MEASURED.format(about["target"]))
     lasting = found["status"] != certificate.INFEASIBLE  # whose reasons are the bounds
     why = [one for one in found["why"] if lasting and one not in gone]
     why += [] if made.latency.quiet else [certificate.BUSY]
-    why += [] if steady else [certificate.SLOW]
+    why += [certificate.SLOW] if slow else []
     bounds, lost = Bounds(*(found["bounds"][key] for key in ("max_mb", "max_ms", "max_drop"))), found["difference"]
     over = bounds.over(found["size_mb"], ms, None if lost["value"] is None else -100 * lost["value"])
     status, why = certificate.judge(over, why)
