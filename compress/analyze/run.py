@@ -17,7 +17,8 @@ from compress.data.tables.table import Table
 from compress.encoder.config.unsupported import refuse_quantized, refuse_static
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.resolve import label_models, model_label, resolve
+from compress.modelfolder.names import label_models, model_label
+from compress.modelfolder.resolve import resolve
 from compress.predict.embedder import Embedder
 from compress.report.rows import markdown
 from compress.run.folder import RUNS

@@ -16,7 +16,7 @@ from compress.data.tables.table import Rows, Table, spread_places
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import Parent
-from compress.modelfolder.resolve import model_label
+from compress.modelfolder.names import model_label
 from compress.modelfolder.sentence_files import prompt_files
 from compress.modelfolder.sentence_pooling import part_files
 from compress.predict.embedder import Embedder, dense_of

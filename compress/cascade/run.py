@@ -17,8 +17,9 @@ from compress.errors import ExitCode, UserError
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import copy_model
+from compress.modelfolder.names import label_models
 from compress.modelfolder.push import HubRepository, push_and_print
-from compress.modelfolder.resolve import label_models, resolve
+from compress.modelfolder.resolve import resolve
 from compress.predict.fastest import get_requested_runtime
 from compress.run.folder import new_output
 from compress.stages.shared.labelled_data import settings_for

@@ -16,7 +16,8 @@ from compress.measure.labelled import open_labelled, print_measured
 from compress.measure.measured_model import MeasuredModel
 from compress.measure.subject import Subject
 from compress.modelfolder.cascade import inspect
-from compress.modelfolder.resolve import label_models, resolve
+from compress.modelfolder.names import label_models
+from compress.modelfolder.resolve import resolve
 from compress.predict.cascade import open_predictor
 from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_requested_runtime
 from compress.predict.predictor import Predictor

@@ -13,8 +13,9 @@ from compress.errors import ExitCode, UserError
 from compress.measure.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.names import model_label
 from compress.modelfolder.push import HubRepository, push_and_print
-from compress.modelfolder.resolve import model_label, resolve
+from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.predict.predictor import Predictor
 from compress.run.folder import new_output

@@ -24,8 +24,9 @@ from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.family import QUANTIZED, choose, stock_heads
 from compress.modelfolder.folder import LoadedModel, Parent
+from compress.modelfolder.names import model_label
 from compress.modelfolder.push import HubRepository, push_and_print
-from compress.modelfolder.resolve import model_label, resolve
+from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.check import ROWS, Check, ReferenceOutputs, compare, file_answer, model_answer

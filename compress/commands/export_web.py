@@ -11,7 +11,8 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.text.tokenizer_files import complete
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.resolve import model_label, resolve
+from compress.modelfolder.names import model_label
+from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.precision import FLOAT

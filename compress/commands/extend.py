@@ -16,8 +16,9 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.families.longformer import count_global_tokens
 from compress.modelfolder.family import load_families
 from compress.modelfolder.folder import FolderMeta, Parent
+from compress.modelfolder.names import model_label
 from compress.modelfolder.push import HubRepository, push_and_print
-from compress.modelfolder.resolve import model_label, resolve
+from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.run.folder import new_output
 

@@ -15,7 +15,8 @@ from compress.errors import ExitCode, UserError
 from compress.measure.measured_model import GAP
 from compress.modelfolder.cascade import inspect
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
-from compress.modelfolder.resolve import model_label, resolve
+from compress.modelfolder.names import model_label
+from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import identity
 from compress.predict.service import columns_of
 from compress.report.rows import title

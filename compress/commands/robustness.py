@@ -18,7 +18,8 @@ from compress.measure.labelled import open_labelled
 from compress.measure.models import require_same_labels
 from compress.measure.subject import Subject
 from compress.modelfolder.cascade import inspect
-from compress.modelfolder.resolve import label_models, resolve
+from compress.modelfolder.names import label_models
+from compress.modelfolder.resolve import resolve
 from compress.predict.cascade import open_predictor
 from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor

@@ -13,7 +13,8 @@ from compress.errors import UserError, did_you_mean
 from compress.measure.labelled import open_labelled
 from compress.measure.stored_vectors import StoredFigures, measure_stored_vectors, metric_of
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.resolve import model_label, resolve
+from compress.modelfolder.names import model_label
+from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_head import EMBEDDING
 from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor

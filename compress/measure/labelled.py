@@ -18,7 +18,8 @@ from compress.measure.subject import Subject
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import inspect
 from compress.modelfolder.meta import is_cascade
-from compress.modelfolder.resolve import label_models, resolve
+from compress.modelfolder.names import label_models
+from compress.modelfolder.resolve import resolve
 from compress.onnx.model_file import RECORD
 from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_requested_runtime
 from compress.predict.real_texts import choose_calls, require_fixed_costs, sample_texts

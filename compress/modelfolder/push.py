@@ -17,6 +17,7 @@ from compress import __version__
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, Stopped, UserError, printable
+from compress.modelfolder.names import model_label
 from compress.modelfolder.resolve import HUB, PATTERNS
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class HubRepository:
             commit = api.upload_folder(
                 repo_id=self.name,
                 folder_path=folder,
-                commit_message=message or f"Push {folder.name} with compress {__version__}",
+                commit_message=message or f"Push {model_label(folder)} with compress {__version__}",
                 allow_patterns=[glob.escape(name) for name in files],
                 delete_patterns=[*PATTERNS],
             )

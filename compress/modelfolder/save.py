@@ -22,6 +22,7 @@ from compress.modelfolder.card.facts import Facts
 from compress.modelfolder.card.page import render
 from compress.modelfolder.family import NATIVE, OLDER, Family, stock_heads
 from compress.modelfolder.meta import FolderMeta
+from compress.modelfolder.names import model_label
 from compress.modelfolder.open import CONFIG, open_folder
 from compress.modelfolder.sentence_head import EMBEDDING, head_files
 from compress.storage import atomic, safe
@@ -80,7 +81,7 @@ def save_model(
         given = head_files(model, meta, given)
     if cross_encoder.RANKING in {head.problem for head in model.head_configs.values()}:
         given = cross_encoder.without_embedder(given)
-    facts = _facts(target.name, model.config, model.head_configs, values, objections, given)
+    facts = _facts(model_label(target), model.config, model.head_configs, values, objections, given)
     tensors = [tensor for held in files.values() for tensor in held.values()]
     contents = {id(data): len(data) for data in given.values()}
     needed = sum(t.numel() * t.element_size() for t in tensors) + sum(contents.values())
@@ -122,7 +123,7 @@ def annotate(
         _, objections = families.choose(config, heads, opened.family.model_type)
         if not opened.stock and not objections:
             objections = {opened.family.model_type: OLDER}
-        facts = _facts(folder.name, config, heads, opened.values, objections, (*kept, *(beside or {})))
+        facts = _facts(model_label(folder), config, heads, opened.values, objections, (*kept, *(beside or {})))
         card = render(meta, facts)
     with atomic.new_folder(folder, replace=True) as temp:
         for name in kept:

@@ -14,7 +14,7 @@ from compress.measure.measured_model import MeasuredModel
 from compress.measure.subject import kind_of
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import SlicesNote
-from compress.modelfolder.resolve import model_label
+from compress.modelfolder.names import model_label
 from compress.report.rows import (
     GROUPS_NOTE,
     SLICES_NOTE,

@@ -76,8 +76,8 @@ def is_ready(model: LoggedModel) -> bool:
 
 
 def read_card(folder: Path, limit: int) -> str:
-    """The model card of a folder without the header that model hubs read, for the page of the model; empty where there
-    is none. A longer one is cut at the end of a paragraph and says so.
+    """The model card of a folder for the page of the model, without the header that model hubs read and without its
+    title, as the page has one; empty where there is none. A longer one is cut at the end of a paragraph and says so.
 
     limit: characters.
     """
@@ -86,8 +86,8 @@ def read_card(folder: Path, limit: int) -> str:
     if text.startswith("---\n"):
         text = text.partition("\n---\n")[2]
     text = text.strip()
-    for generic in ("# model\n", "# student\n"):  # the folder's name within a run; the page has the name of the run
-        text = text.removeprefix(generic).lstrip()
+    if text.startswith("# "):
+        text = text.partition("\n")[2].lstrip()
     if len(text) <= limit:
         return text
     kept = text[: limit - len(_CUT)]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from compress.modelfolder.resolve import label_models, model_label, model_name, resolve
+from compress.modelfolder.names import label_models, model_label, model_name
+from compress.modelfolder.resolve import resolve
 
 HUB = "hub/models--google-bert--bert-base-uncased/snapshots"
 

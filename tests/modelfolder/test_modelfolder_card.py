@@ -23,7 +23,7 @@ from compress.modelfolder.card.text import escape
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote, annotate, load_model, save_model
 from compress.modelfolder.language import read_license
 from compress.modelfolder.meta import CERTIFICATE, SlicesNote
-from compress.modelfolder.resolve import model_name
+from compress.modelfolder.names import model_name
 from compress.run.publish import slices_note
 from evaluation.quality.draws import of_mean
 from evaluation.quality.slices import Answers, by_value, slices
@@ -137,6 +137,20 @@ def test_escaped_text_has_no_markup_left(text: str) -> None:
 def test_a_card_of_ones_own(tiny_model: Model, tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", tiny_model, tokenizer_files={}, card="# mine\n")
     assert (folder / "README.md").read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "title"),
+    [("small/model", "small"), ("half/student", "half"), ("int8", "int8"), ("half/control", "control")],
+)
+def test_the_result_of_a_run_has_the_name_that_a_person_gave_the_run(
+    place: str, title: str, tiny_model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    folder = save_model(tmp_path / place, tiny_model, tokenizer_files={})
+    assert f"# {title}\n" in (folder / "README.md").read_text()
+    annotate(folder, load_model(folder).meta)
+    assert f"# {title}\n" in (folder / "README.md").read_text()
 
 
 def test_a_model_that_answers_questions_says_how_it_is_asked(tiny_model: Model, tmp_path: Path) -> None:

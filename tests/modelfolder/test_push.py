@@ -83,7 +83,7 @@ def test_a_folder_becomes_one_commit(hub: Hub, folder: Path, capsys: pytest.Capt
     assert made.files == {name: FILES[name] for name in SHOWN}  # hidden files stay here
     assert not made.private
     assert [(added, removed) for _, added, removed in made.commits] == [(SHOWN, [])]
-    assert made.commits[0][0].startswith("Push student with compress ")
+    assert made.commits[0][0].startswith(f"Push {folder.parent.name} with compress ")
     size = sum(len(FILES[name]) for name in SHOWN)
     assert pushed == Pushed(NAME, f"{hub.address}/{NAME}", made.sha, len(SHOWN), size)
     told = capsys.readouterr()

@@ -11,7 +11,8 @@ from compress.data.reading.names import path_of
 from compress.data.reading.places import open_source
 from compress.data.reading.remote import parse_place
 from compress.errors import UserError
-from compress.modelfolder.resolve import model_label, resolve
+from compress.modelfolder.names import model_label
+from compress.modelfolder.resolve import resolve
 from compress.storage.parcels import plan_parcels
 from compress.storage.sent import find_copy, find_name, use_copies
 

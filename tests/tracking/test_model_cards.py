@@ -17,10 +17,10 @@ def _folder(place: Path, card: str) -> Path:
     return place
 
 
-def test_the_header_of_model_hubs_and_a_name_that_says_nothing_are_left_out(tmp_path: Path) -> None:
+def test_the_header_of_model_hubs_and_the_title_are_left_out(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "a", "---\nlicense: mit\n---\n\n# model\n\nAn encoder.\n")
     assert read_card(folder, 100) == "An encoder."
-    assert read_card(_folder(tmp_path / "b", "# small\n\nAn encoder.\n"), 100) == "# small\n\nAn encoder."
+    assert read_card(_folder(tmp_path / "b", "## Limits\n\nNone.\n"), 100) == "## Limits\n\nNone."
     assert read_card(tmp_path, 100) == ""
 
 
@@ -45,6 +45,6 @@ def test_a_logged_model_and_its_version_have_the_card(
     experiment = seen.client.get_experiment_by_name("toy")
     assert experiment is not None
     (model,) = seen.client.search_logged_models([experiment.experiment_id])
-    assert model.tags[NOTE] == "# small\n\nAn encoder."
+    assert model.tags[NOTE] == "An encoder."
     versions = seen.client.search_model_versions("name = 'toy'")
-    assert [v.description for v in versions] == ["# small\n\nAn encoder."] * registered
+    assert [v.description for v in versions] == ["An encoder."] * registered

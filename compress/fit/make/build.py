@@ -23,7 +23,7 @@ from compress.fit.plan.planner import Shape
 from compress.fit.plan.plans import Plan, Scales, Space
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent
-from compress.modelfolder.resolve import model_label
+from compress.modelfolder.names import model_label
 from compress.modelfolder.sentence_files import sentence_files
 from compress.onnx.check import ROWS
 from compress.onnx.writer import write_into

@@ -12,7 +12,7 @@ from compress.data.tables.table import Table
 from compress.errors import without_folders
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import DataNote, FolderMeta, Parent, RecipeNote
-from compress.modelfolder.resolve import model_label
+from compress.modelfolder.names import model_label
 from compress.stages.shared.labelled_data import task_max_length
 from compress.stages.shared.stage import StageContext
 
