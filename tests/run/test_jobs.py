@@ -328,6 +328,18 @@ def test_workers_are_asked_to_stop_and_no_other_starts(
     assert [job.name for job in todo] == ["seed-2"]
 
 
+def test_a_worker_obeys_where_its_command_ignores_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As commands do that a script starts in the background: a SIGTERM to them stops their workers all the same."""
+    asks = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    monkeypatch.setattr(child, "_SCRIPT", child._SCRIPT.rpartition("; from")[0] + f"; {asks}")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        processes.close(start({}, tmp_path / "job.log", threads=1))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert read_tail(tmp_path / "job.log", 1) == ["True"]
+
+
 @pytest.mark.thorough
 def test_a_worker_that_cannot_begin_leaves_its_error(recipe: Recipe, tmp_path: Path) -> None:
     """The real process: a recipe that names no data is refused there, in one line, and the log holds it."""
