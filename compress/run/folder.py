@@ -139,10 +139,15 @@ def choose_base(name: str, options: RunOptions, state: Callable[[Path], bool | N
     """
     if options.output is not None:
         return options.output
-    if options.resume and (there := [p for p in _numbered(name) if p.is_dir() and not _is_ours(p)]):
-        states = [(p, state(p)) for p in there]
-        same = [p for p, done in states if done is not None]
-        return ([p for p, done in states if done is False] or same or there)[-1]
+    if options.resume:
+        newest = [p for p in _numbered(name) if p.is_dir() and not _is_ours(p)][::-1]
+        states = {}
+        for folder in newest:
+            states[folder] = state(folder)
+            if states[folder] is False:
+                return folder
+        if newest:
+            return next((folder for folder in newest if states[folder]), newest[0])
     return next(p for p in _numbered(name, endless=True) if not p.exists())
 
 
