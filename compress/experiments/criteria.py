@@ -33,7 +33,7 @@ from compress.measure.measured_model import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.rows import description
 from compress.run import Run
-from compress.run.folder import RUNS, resumable
+from compress.run.folder import choose_base, resumable
 from compress.run.jobs import Job, JobSet, hold_cluster, require_cluster, run_jobs
 from compress.stages.prune_layers.spec import TARGETS
 from compress.stages.prune_layers.stage import PACKAGE, build
@@ -59,7 +59,7 @@ class CriterionComparison:
         self.criteria, self.draws = list(criteria), draws
         self.options, self.console = options, console
         self.recipe = loaded.recipe
-        self.base = options.output or RUNS / f"{self.recipe.name}-contest"
+        self.base = choose_base(f"{self.recipe.name}-criteria", options)
         if self.base.exists() and not options.resume:
             raise UserError(
                 "the output folder exists",

@@ -18,8 +18,7 @@ from compress.recipe.schema import Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
-from compress.run.folder import RUNS
-from compress.run.jobs import Job, JobSet, check_jobs, run_jobs
+from compress.run.jobs import Job, check_jobs, place_jobs, run_jobs
 from compress.run.results import TRAINED_ROWS
 from compress.stages.shared.stage import TAUGHT
 from compress.storage import atomic
@@ -84,7 +83,6 @@ def run_curve(
     """
     recipe = loaded.recipe
     stages = find_task_stages(recipe)
-    base = options.output or RUNS / f"{recipe.name}-curve"
     given = {key: input_folder(key, path) for key, path in inputs.items()}
     table = Run(recipe, options, console, verb, given).sources.table
     train = len(table.split("train"))
@@ -96,13 +94,18 @@ def run_curve(
         for labelled, unlabelled in plan:
             console.result(f"would run {name_cell(labelled, unlabelled)}")
         return
-    jobs = []
-    for number, (labelled, unlabelled) in enumerate(plan, 1):
-        name = name_cell(labelled, unlabelled)
-        first = all(before != labelled for before, _ in plan[: number - 1])
-        cut = loaded.and_then(*list_overrides(stages, stages[-1], labelled, unlabelled, control=first)).recipe
-        jobs.append(Job(name, cut, base / name, f"{name}, {number} of {len(plan)}"))
-    shared = JobSet(base, options, verb, given, None, options.resume)
+
+    def list_jobs(base: Path) -> list[Job]:
+        jobs = []
+        for number, (labelled, unlabelled) in enumerate(plan, 1):
+            name = name_cell(labelled, unlabelled)
+            first = all(before != labelled for before, _ in plan[: number - 1])
+            cut = loaded.and_then(*list_overrides(stages, stages[-1], labelled, unlabelled, control=first)).recipe
+            jobs.append(Job(name, cut, base / name, f"{name}, {number} of {len(plan)}"))
+        return jobs
+
+    jobs, shared = place_jobs(f"{recipe.name}-curve", list_jobs, options, verb, given)
+    base = shared.base
     check_jobs(jobs, shared)
     cells: list[Cell] = []
     method = recipe.method or recipe.stages[-1].kind

@@ -15,8 +15,7 @@ from compress.measure.subject import kind_of
 from compress.recipe import LoadedRecipe, Recipe
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
-from compress.run.folder import RUNS
-from compress.run.jobs import Job, JobSet, check_jobs, run_jobs
+from compress.run.jobs import Job, check_jobs, place_jobs, run_jobs
 from compress.tracking import open_requested_run
 from evaluation.quality.intervals import mean_interval
 from evaluation.quality.runs import smallest_detectable_gain
@@ -35,17 +34,16 @@ def run_seeds(
     single run raises.
     """
     recipe = loaded.recipe
-    base = options.output or RUNS / f"{recipe.name}-seeds"
     given = {key: input_folder(key, path) for key, path in inputs.items()}
     seeds = list_seeds(recipe.seed, count)
     if options.dry_run:
         Run(with_seed(loaded, seeds[0], count), options, console, verb, given).go()
         return
-    method, jobs = recipe.method or recipe.stages[-1].kind, list_jobs(loaded, base, count)
-    shared = JobSet(base, options, verb, given, None, options.resume)
+    method = recipe.method or recipe.stages[-1].kind
+    jobs, shared = place_jobs(f"{recipe.name}-seeds", lambda base: list_jobs(loaded, base, count), options, verb, given)
     check_jobs(jobs, shared)
     with open_requested_run(
-        base / "summary", options, name=f"{base.name}, {count} seeds", method=method, role="summary",
+        shared.base / "summary", options, name=f"{shared.base.name}, {count} seeds", method=method, role="summary",
         warn=console.warn,
     ) as log:  # fmt: skip
         log.params({"method": method, "seeds": ", ".join(map(str, seeds))})

@@ -21,8 +21,7 @@ from compress.recipe import LoadedRecipe, Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import input_folder
-from compress.run.folder import RUNS
-from compress.run.jobs import Job, JobSet, check_jobs, run_jobs
+from compress.run.jobs import Job, check_jobs, place_jobs, run_jobs
 from compress.storage import atomic
 from compress.tracking import open_requested_run
 from compress.tracking.names import slug
@@ -118,15 +117,18 @@ def run_sweep(
     assert recipe.sweep is not None
     if seeds is not None and "seed" in recipe.sweep:
         raise UserError("the sweep has values of seed", where="--seeds", do="remove one of the two")
-    base = options.output or RUNS / recipe.name
     given = {key: input_folder(key, path) for key, path in inputs.items()}
     points = [dict(zip(recipe.sweep, row, strict=True)) for row in itertools.product(*recipe.sweep.values())]
-    jobs = [job for values in points for job in _list_jobs(loaded, recipe, base, values, seeds, points)]
+
+    def list_all(base: Path) -> list[Job]:
+        return [job for values in points for job in _list_jobs(loaded, recipe, base, values, seeds, points)]
+
+    jobs, shared = place_jobs(recipe.name, list_all, options, verb, given)
     if options.dry_run:
         for job in jobs:
             console.result(f"would run {job.name}")
         return
-    method, shared = recipe.method or recipe.stages[-1].kind, JobSet(base, options, verb, given, None, options.resume)
+    method, base = recipe.method or recipe.stages[-1].kind, shared.base
     check_jobs(jobs, shared)
     with open_requested_run(
         base / "summary", options, name=f"{base.name}, {len(jobs)} runs", method=method, role="summary",

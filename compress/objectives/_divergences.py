@@ -35,8 +35,19 @@ def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     return F.kl_div(log_p, log_q, log_target=True, reduction="none").sum(-1)
 
 
-def standardize(logits: Tensor) -> Tensor:
-    """(.., C) logits, each row less its mean and by its own standard deviation, of at least 1e-6."""
-    centred = logits - logits.mean(-1, keepdim=True)
+def standardize(logits: Tensor, real: Tensor | None = None) -> Tensor:
+    """(.., C) logits, each row less its mean and by its own standard deviation, of at least 1e-6.
+
+    real: (.., C) bool, the logits that count; the others stay as they are. None: all.
+    """
+    if real is None:
+        return _by_spread(logits - logits.mean(-1, keepdim=True), logits.shape[-1])
+    count = real.sum(-1, keepdim=True).clamp_min(1)
+    mean = torch.where(real, logits, 0.0).sum(-1, keepdim=True) / count
+    return torch.where(real, _by_spread(torch.where(real, logits - mean, 0.0), count), logits)
+
+
+def _by_spread(centred: Tensor, count: Tensor | int) -> Tensor:
+    """Rows with a mean of 0, by their standard deviation, of at least 1e-6. count: numbers of each."""
     # The bound stands before the root, whose gradient at 0 is infinite: a head of zeros gives equal logits.
-    return centred / centred.square().mean(-1, keepdim=True).clamp_min(1e-12).sqrt()
+    return centred / (centred.square().sum(-1, keepdim=True) / count).clamp_min(1e-12).sqrt()

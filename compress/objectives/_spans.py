@@ -34,6 +34,12 @@ def pad_scores(logits: Tensor, batch: Batch) -> Tensor:
     return out.index_put((rows, places), logits).transpose(1, 2)
 
 
+def find_places(batch: Batch) -> Tensor:
+    """(B, 1, L) bool: which places of `pad_scores` are tokens of their row."""
+    places = torch.arange(int(batch.max_length), device=batch.cu_seqlens.device)
+    return (places < batch.cu_seqlens.diff()[:, None])[:, None]
+
+
 def cross_entropy(logits: Tensor, batch: Batch, labels: Tensor, smoothing: float) -> Tensor:
     """(B,) mean of the cross entropies of start and end; 0 where the answer is not known.
 
@@ -44,8 +50,6 @@ def cross_entropy(logits: Tensor, batch: Batch, labels: Tensor, smoothing: float
     at = labels.clamp(min=0).unsqueeze(2)
     loss = -log_p.gather(2, at).squeeze(2)
     if smoothing:
-        lengths = batch.cu_seqlens.diff()
-        real = torch.arange(log_p.shape[2], device=log_p.device) < lengths[:, None]
-        even = -torch.where(real[:, None], log_p, 0.0).sum(2) / lengths[:, None]
+        even = -torch.where(find_places(batch), log_p, 0.0).sum(2) / batch.cu_seqlens.diff()[:, None]
         loss = (1 - smoothing) * loss + smoothing * even
     return loss.mean(1) * there

@@ -94,7 +94,8 @@ class Objective(Base):
         same_shape(ours, theirs, "classes", _KIND)
         if _spans.is_spans(batch.labels):
             ours, theirs = (_spans.pad_scores(x, batch) for x in (ours, theirs))
-            return drop_padding(self._divergence(ours, theirs).mean(1), batch.real_rows).sum() / max(1, batch.rows)
+            values = self._divergence(ours, theirs, _spans.find_places(batch)).mean(1)
+            return drop_padding(values, batch.real_rows).sum() / max(1, batch.rows)
         if ours.shape[0] != (batch.rows if batch.answered is None else batch.tokens):
             raise UserError(
                 "the models' logits are per token, but the batch does not mark the labelled tokens",
@@ -110,8 +111,8 @@ class Objective(Base):
             return drop_padding(values, batch.real_rows).sum() / max(1, batch.rows)
         return (values * batch.answered).sum() / batch.answered.sum().clamp(min=1)
 
-    def _divergence(self, ours: Tensor, theirs: Tensor) -> Tensor:
-        """Over the last axis."""
+    def _divergence(self, ours: Tensor, theirs: Tensor, real: Tensor | None = None) -> Tensor:
+        """Over the last axis. real: as of `standardize`."""
         if self.per_example:
             if ours.shape[-1] < 3:
                 raise UserError(
@@ -119,7 +120,7 @@ class Objective(Base):
                     where=f"objective {_KIND}.per_example",
                     why="standardizing two logits keeps only their order",
                 )
-            ours, theirs = standardize(ours), standardize(theirs)
+            ours, theirs = standardize(ours, real), standardize(theirs, real)
         return compute_divergence(ours, theirs, self.temperature, self.divergence)
 
     def _words(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Tensor:

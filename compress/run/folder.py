@@ -131,6 +131,26 @@ def _claim(request: Request, options: RunOptions, interrupted_teacher: Callable[
     return RunFolder(free, request, True)
 
 
+def choose_base(name: str, options: RunOptions, state: Callable[[Path], bool | None] = lambda folder: None) -> Path:
+    """The folder above those of several runs: `--output`, else runs/<name>, or the next free runs/<name>-2.
+
+    With --resume and no --output: the newest that has some of the requested runs, before it one that lacks some; where
+    none has, the newest of all. state: whether all requested runs in a folder are done; None where it has none of them.
+    """
+    if options.output is not None:
+        return options.output
+    if options.resume:
+        newest = [p for p in _numbered(name) if p.is_dir() and not _is_ours(p)][::-1]
+        states = {}
+        for folder in newest:
+            states[folder] = state(folder)
+            if states[folder] is False:
+                return folder
+        if newest:
+            return next((folder for folder in newest if states[folder]), newest[0])
+    return next(p for p in _numbered(name, endless=True) if not p.exists())
+
+
 def _require_address(folder: Path, options: RunOptions) -> None:
     """UserError when the run was recorded under an address with a password, which nobody kept, and another is named."""
     tracked = str(read_record(folder).get("tracked") or "")

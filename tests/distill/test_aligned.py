@@ -21,6 +21,8 @@ from compress.errors import UserError
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher, on_spans
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.two_tokenizers import check_comparable
+from compress.stages.distill.tying import ProximityRegularizer
+from compress.stages.distill.tying_spec import ProximitySpec
 from compress.training.module import StageModule
 
 TEXTS = [f"the {a} was {b} and I {c} it" for a in ("film", "plot") for b in ("good", "bad") for c in ("liked", "left")]
@@ -124,6 +126,20 @@ def test_every_supported_objective_falls_across_tokenizers(row: dict, families: 
         optimizer.step()
         rate.step()
     assert values[-1] < values[0]
+
+
+@pytest.mark.parametrize("row", SUPPORTED, ids=lambda row: "-".join(row.values()))
+def test_a_step_counts_what_its_terms_count(row: dict, tokenizers: dict[str, Tokenizer]) -> None:
+    """Else micro-batches would add up to another multiple of their mean: here a span has three pieces of the student's.
+
+    So do penalties of the weights."""
+    first, second = tokenizers["albert"], tokenizers["bert"]
+    student, teacher = model(first, 16, 2, 1), model(second, 24, 3, 2)
+    pulling = ProximityRegularizer(student, ProximitySpec(groups=1))
+    objectives = {"it": (1.0, objective(row, student, teacher))}
+    module = AlignedModule(student, objectives, AlignedTeacher(prepare(teacher, "fp32")), [pulling]).train()
+    batch = paired(first, second).step(0, 0)[0]
+    assert {name: term.count for name, term in module(batch).items()} == module.counts(batch)
 
 
 def test_the_mean_over_a_span_is_that_of_its_pieces(tokenizers: dict[str, Tokenizer]) -> None:

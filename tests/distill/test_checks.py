@@ -194,6 +194,17 @@ def test_a_good_teacher_on_uneven_data_is_no_guesser(table: Table, tokenizer: To
     assert before("teacher_quality", start(probe, knows(tokenizer))) is None
 
 
+def test_rows_of_two_sources_with_one_number_are_two_rows(table: Table, tokenizer: Tokenizer) -> None:
+    """Windows of a text stand side by side and share its number; so may a file's last row and the next one's first."""
+    held = table.splits["validation"].take(np.arange(4))
+    held = replace(held, numbers=np.array([1, 2, 2, 3]))
+    probe = TaskProbe(replace(table, settings={"long_text": "chunk"}), tokenizer, 16, "fp32", "cpu", held=held)
+    answers = probe.ask(knows(tokenizer))
+    assert answers.argmax(1).tolist() == [1, 0, 1, 0]
+    assert probe.compare(answers, answers[::-1])["agreement"] == 0.0
+    assert probe.score_answers(answers).value("accuracy") == 1.0
+
+
 def test_a_teacher_whose_labels_stand_in_another_order(probe: TaskProbe, tokenizer: Tokenizer) -> None:
     at = start(probe, knows(tokenizer, order=(1, 0)))
     found = before("label_order", at)

@@ -163,6 +163,7 @@ def test_the_contest(prune: Cli) -> None:
     )  # fmt: skip
     assert done.code == 0, done.err
     told = json.loads(done.out)
+    assert told["folder"] == "runs/cut-criteria"
     entries = {e["criterion"]: e for e in told["entries"]}
     assert len(entries) == 14
     assert told["entries"][0]["behind"]["value"] == 0

@@ -353,7 +353,10 @@ def test_seeds_that_were_stopped_go_on_together(here: Path, server: Server) -> N
     assert done.code == 0, done.err
     base = here / "runs/task-seeds"
     assert sorted(p.name for p in base.iterdir()) == ["seed-0", "seed-1", "summary"]
-    for name in ("many", "task-seeds"):
+    done = server.run(here, *request)
+    assert done.code == 0, done.err
+    assert sorted(p.name for p in (here / "runs/task-seeds-2").iterdir()) == ["seed-0", "seed-1", "summary"]
+    for name in ("many", "task-seeds", "task-seeds-2"):
         shutil.rmtree(here / "runs" / name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from compress.tracking import Store
 
 SEEDS = (*DISTILL, "--set", "stages.0.control=true", "--seeds", "2", "--threads", "1")
 WORKERS = ("--workers", "2")
+IN_BACKGROUND = "trap '' INT; exec \"$@\""
+"""A shell's command by which the next one ignores Ctrl-C, as those do that a script starts with &."""
 
 
 def weights(folder: Path) -> dict[str, str]:
@@ -94,15 +97,19 @@ for one in pathlib.Path("/proc").glob("[0-9]*/fd/1"):
 
 
 @pytest.mark.thorough
-def test_ctrl_c_ends_all_and_says_how_to_go_on(taught: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "start"), [(signal.SIGINT, ()), (signal.SIGTERM, ("sh", "-c", IN_BACKGROUND, "sh"))]
+)
+def test_a_signal_ends_all_and_says_how_to_go_on(number: signal.Signals, start: tuple[str, ...], taught: Path) -> None:
     words = [*SEEDS, *WORKERS, "--set", "stages.0.training.steps=2000", "--output", "runs/c"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "compress", *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    )
+        [*start, sys.executable, "-m", "compress", *words],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
     logs = [taught / f"runs/c/seed-{seed}/job.log" for seed in (0, 1)]
     while process.poll() is None and not all(p.exists() and "distill 1" in p.read_text() for p in logs):
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate()
     assert process.returncode == 75, err
     assert "seed-0: stopped" in err
@@ -110,6 +117,7 @@ def test_ctrl_c_ends_all_and_says_how_to_go_on(taught: Path) -> None:
     assert "continue with: compress distill" in err.splitlines()[-1]
     assert "--output runs/c" in err.splitlines()[-1]
     assert all(any((log.parent / "stages").rglob("checkpoints/*")) for log in logs), "both wrote a checkpoint"
+    shutil.rmtree(taught / "runs/c")
 
 
 @pytest.mark.store

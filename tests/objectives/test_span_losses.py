@@ -102,3 +102,19 @@ def test_the_distance_to_the_teacher_is_half_of_both_divergences() -> None:
     assert s.grad is not None
     assert torch.isfinite(s.grad).all()
     assert objective(task(t), task(t), unknown).abs() < 1e-12
+
+
+def test_a_temperature_for_each_row_is_that_of_its_own_tokens() -> None:
+    """The padding of a shorter row is not among the scores whose spread counts."""
+    s, t = leaf(ar((12, 2), 2, 0.3)), ar((12, 2), 2, 0.9)
+    objective = soft_targets.Objective(temperature=3, per_example=True)
+    each = [
+        objective(task(a), task(b), batch_of([len(a)], labels=GOLD[:1])) for a, b in zip(rows(s), rows(t), strict=True)
+    ]
+    loss = objective(task(s), task(t), spans())
+    torch.testing.assert_close(loss, torch.stack(each).mean())
+    a, b = ((row - row.mean(0)) / row.std(0, correction=0) / 3 for row in (rows(s)[1], rows(t)[1]))
+    torch.testing.assert_close(each[1], F.kl_div(a.log_softmax(0), b.softmax(0), reduction="sum") * 9 / 2)
+    loss.backward()
+    assert s.grad is not None
+    assert all(row.any() for row in rows(s.grad))

@@ -20,7 +20,8 @@ from compress.cpus import Cpus, share_cpus
 from compress.errors import ExitCode, Stopped, UserError
 from compress.recipe import LoadedRecipe, Recipe
 from compress.run import RunReport
-from compress.run.jobs import Job, JobSet, Outcome, child, memory, processes, run_jobs, runner
+from compress.run.folder import Request, RunFolder
+from compress.run.jobs import Job, JobSet, Outcome, child, memory, place_jobs, processes, run_jobs, runner
 from compress.run.jobs.child import explain_end, start
 from compress.run.jobs.job import pack, read_failure, unpack, write_failure
 from compress.run.jobs.outcome import OUTCOME, write_outcome
@@ -82,6 +83,48 @@ def test_a_file_that_is_no_outcome_is_one_line(text: str, tmp_path: Path) -> Non
     (tmp_path / OUTCOME).write_text(text)
     with pytest.raises(UserError, match=r"outcome\.json"):
         Outcome.load(tmp_path)
+
+
+# --- their folder -------------------------------------------------------------------------------------------------
+
+
+def test_several_runs_get_a_new_folder_or_go_on_in_theirs(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = recipe.model_copy(update={"seed": 9})
+
+    def place(of: Recipe = recipe, **options: Any) -> str:
+        names = ("seed-0", "seed-1")
+        jobs, shared = place_jobs(
+            "x", lambda base: [make_job(of, base, name) for name in names], RunOptions(**options), None, {}
+        )
+        assert [job.folder.parent for job in jobs] == [shared.base] * 2
+        return str(shared.base)
+
+    def begin(name: str, done: int, of: Recipe = recipe) -> None:
+        """Two runs, the first `done` of them to their end."""
+        for number in range(2):
+            job = make_job(of, Path("runs") / name, f"seed-{number}")
+            status = "finished" if number < done else "stopped"
+            RunFolder(job.folder, share(tmp_path).request(job), True).record(status, {}, "here")
+            (job.folder / OUTCOME).touch()
+
+    assert place() == place(resume=True) == "runs/x", "there is nothing to resume"
+    (tmp_path / "runs/x").mkdir(parents=True)
+    assert (place(), place(resume=True)) == ("runs/x-2", "runs/x"), "it was stopped before its first run began"
+    begin("x", 2)
+    begin("x-2", 1)
+    begin("x-3", 2)
+    begin("x-4", 1, other)
+    (tmp_path / "runs/x-5").mkdir()
+    assert (place(), place(resume=True)) == ("runs/x-6", "runs/x-2")
+    assert place(other, resume=True) == "runs/x-4"
+    begin("x-2", 2)
+    assert place(resume=True) == "runs/x-3", "the newest, which shows its results again"
+    assert place(output=Path("runs/x-4")) == "runs/x-4"
+    RunFolder(Path("runs/x-5"), Request(recipe), True).record("stopped", {}, "here")
+    assert place(recipe.model_copy(update={"seed": 7}), resume=True) == "runs/x-4", "x-5 is one run"
 
 
 # --- to another process -------------------------------------------------------------------------------------------
@@ -283,6 +326,18 @@ def test_workers_are_asked_to_stop_and_no_other_starts(
     assert sorted(one.job.name for one in ended) == ["seed-0", "seed-1"]
     assert all(isinstance(one.error, Stopped) for one in ended)
     assert [job.name for job in todo] == ["seed-2"]
+
+
+def test_a_worker_obeys_where_its_command_ignores_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As commands do that a script starts in the background: a SIGTERM to them stops their workers all the same."""
+    asks = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    monkeypatch.setattr(child, "_SCRIPT", child._SCRIPT.rpartition("; from")[0] + f"; {asks}")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        processes.close(start({}, tmp_path / "job.log", threads=1))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert read_tail(tmp_path / "job.log", 1) == ["True"]
 
 
 @pytest.mark.thorough

@@ -4,7 +4,7 @@ A command makes a list of runs and gets their outcomes (`run_jobs`), or has shar
 rows of files, or what a stage computes before its first step. It never knows where.
 """
 
-from compress.run.jobs.job import Job, JobSet
+from compress.run.jobs.job import Job, JobSet, place_jobs
 from compress.run.jobs.outcome import Outcome
 from compress.run.jobs.row_work import RowWork
 from compress.run.jobs.runner import (
@@ -29,6 +29,7 @@ __all__ = [
     "do_jobs",
     "hold_cluster",
     "make_shards",
+    "place_jobs",
     "require_cluster",
     "run_jobs",
     "share_parts",

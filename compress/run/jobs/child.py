@@ -24,9 +24,11 @@ from compress.errors import ExitCode, Stopped, UserError, find_exhausted, printa
 from compress.run.jobs.work import AnyJob, Work
 
 _SCRIPT = (
-    "import sys; line = sys.stdin.buffer.readline(); from compress.run.jobs.child import main; sys.exit(main(line))"
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); line = sys.stdin.buffer.readline(); "
+    "from compress.run.jobs.child import main; sys.exit(main(line))"
 )
-"""The line is read before anything is imported: whoever writes it does not wait."""
+"""The line is read before anything else is imported: whoever writes it does not wait. A SIGINT is always obeyed
+(`interrupt`): a shell's background commands ignore it, and their processes would inherit that."""
 
 Process = subprocess.Popen[bytes]
 

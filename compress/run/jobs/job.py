@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,16 @@ from compress.console import Console
 from compress.contracts import ChainOptions, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import Recipe, load_recipe
-from compress.run.folder import FAILURE, JOB_LOG, Request, is_finished, read_record, resumable
+from compress.run.folder import (
+    FAILURE,
+    JOB_LOG,
+    RECORD,
+    Request,
+    choose_base,
+    is_finished,
+    read_record,
+    resumable,
+)
 from compress.run.jobs.outcome import OUTCOME, write_outcome
 from compress.run.run import Run
 from compress.run.selection import Selection
@@ -80,7 +89,11 @@ class JobSet:
 
     def is_done(self, job: Job) -> bool:
         """Whether an equal run came to its end in the job's folder, and left an outcome."""
-        if not is_finished(job.folder) or not (job.folder / OUTCOME).is_file():
+        return is_finished(job.folder) and (job.folder / OUTCOME).is_file() and self.is_begun(job)
+
+    def is_begun(self, job: Job) -> bool:
+        """Whether an equal run began in the job's folder."""
+        if not (job.folder / RECORD).is_file():
             return False
         return read_record(job.folder).get("request_sha256") == self.request(job).digest()
 
@@ -110,6 +123,23 @@ class JobSet:
     def list_written(self) -> list[str]:
         """As of `Work`: none."""
         return []
+
+
+def place_jobs(
+    name: str, list_jobs: Callable[[Path], Sequence[Job]], options: RunOptions, verb: str | None,
+    inputs: Mapping[str, Path],
+) -> tuple[Sequence[Job], JobSet]:  # fmt: skip
+    """The jobs in their folders, and what they share. list_jobs: those below a folder, which `choose_base` chooses."""
+
+    def share(base: Path) -> JobSet:
+        return JobSet(base, options, verb, inputs, None, options.resume)
+
+    def are_done(base: Path) -> bool | None:
+        jobs, shared = list_jobs(base), share(base)
+        return all(map(shared.is_done, jobs)) if any(map(shared.is_begun, jobs)) else None
+
+    base = choose_base(name, options, are_done)
+    return list_jobs(base), share(base)
 
 
 def list_recipe_paths(recipe: Recipe) -> list[str]:

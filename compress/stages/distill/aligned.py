@@ -41,9 +41,9 @@ class AlignedModule(StageModule):
     Its teacher is an `AlignedTeacher`.
     """
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Objective → number of things it averages over: spans, where it averages over tokens."""
-        return super().counts(_seen(batch))
+    def _counts(self, batch: Batch) -> dict[str, int]:
+        """Of spans, where an objective averages over tokens."""
+        return super()._counts(_seen(batch.on_host))
 
     def prepare_outputs(
         self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch

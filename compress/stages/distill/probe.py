@@ -102,7 +102,9 @@ class TaskProbe(Probe):
         if held is None:
             held = table.split("validation")
             self.kind = "training" if held is table.splits.get("train") else "validation"
-        self.rows: Rows = held.take(spread_places(len(held), rows))
+        chosen = held.take(spread_places(len(held), rows))
+        # Numbers that no two rows share: rows of several sources may, and windows of one row are known by theirs.
+        self.rows: Rows = replace(chosen, numbers=np.arange(1, len(chosen) + 1, dtype=np.int64))
         self.task, self.names = task_of(table.task, table.settings), list(table.label_names)
         self.examples = self.task.encode(tokenizer, self.rows, max_length=max_length)
         batches = evaluation_batches(self.examples, TOKENS)
