@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from compress.data.tables.label_order import have_same_labels
 from compress.data.tables.labels import read_labels
 from compress.data.tables.table import UNLABELLED
 from compress.errors import UserError
@@ -139,6 +140,20 @@ def test_a_blank_that_makes_another_class_is_told():
 def test_labels_that_differ_in_their_case_alone_are_not_guessed():
     with pytest.raises(UserError, match=r"the labels of the data and of the model differ.*--label-column"):
         read(["us", "US", "us"], expected=["us", "Us"])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same"),
+    [
+        (["neg", "pos"], ["neg", "pos"], True),
+        (["pos", "neg"], ["neg", "pos"], False),
+        (["LABEL_0", "LABEL_1"], ["neg", "pos"], True),
+        (["neg", "pos"], ["0", "1"], True),
+        (["LABEL_0", "LABEL_1"], ["a", "b", "c"], False),
+    ],
+)
+def test_same_labels(ours, theirs, same):
+    assert have_same_labels(ours, theirs) == same
 
 
 def test_names_are_taken_from_the_side_that_has_them():
