@@ -86,9 +86,7 @@ def choose(pieces: TokenizerParts, counts: np.ndarray, kept: set[int], spec: Spe
         do = "set a lower coverage, a higher minimum count or a smaller size"
         if least == len(pieces.names) and spec.characters == "all":  # as in a Chinese vocabulary
             do = "they are single characters and special tokens; keep only those in the text with --characters used"
-        raise UserError(
-            f"all {len(pieces.names):,} tokens are needed, so nothing can be removed", where=where, do=do
-        )
+        raise UserError(f"all {len(pieces.names):,} tokens are needed, so nothing can be removed", where=where, do=do)
     ids = np.array(sorted(kept), dtype=np.int64)
     return Choice(ids, least, len(counts), float(counts[ids].sum()) / total)
 
