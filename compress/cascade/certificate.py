@@ -13,6 +13,7 @@ from typing import Any
 import compress
 from compress.cascade.candidates import Candidate
 from compress.cascade.request import CascadeRequest
+from compress.data.tables.label_order import have_same_labels
 from compress.data.tables.table import format_count
 from compress.errors import UserError
 from compress.measure.cost import CostPlan
@@ -52,7 +53,7 @@ def measure_cascade(request: CascadeRequest, folder: Path, name: str, parent: Ca
     name: of the cascade, for people. Raises UserError where the parent has the labels in another order than the table.
     """
     table = request.table
-    if list(modelfolder.inspect(parent.folder).label_names) != list(table.label_names):
+    if not have_same_labels(modelfolder.inspect(parent.folder).label_names, table.label_names):
         raise UserError(
             "the largest models have the same labels in different orders", where=parent.name, do="remove one of them"
         )

@@ -39,7 +39,8 @@ def predict_texts(
     texts and second texts do not match.
     """
     given = _given(texts, pairs, questions, contexts, file)
-    answerer = request.open(Console(quiet=options.quiet, json=options.json))
+    console = Console(quiet=options.quiet, json=options.json)
+    answerer = request.open(console)
     with ExitStack() as stack:
         reject = stop_at
         if bad_rows is not None:
@@ -47,6 +48,8 @@ def predict_texts(
             reject = lambda bad: rejected.write(json.dumps(bad.as_json(), ensure_ascii=False), flush=True)  # noqa: E731
         lenient = bad_rows is not None
         source = iter(given) if file is None else read_all(list_files(file), answerer.columns, lenient=lenient)
+        if file is not None and not (has_objects(file, answerer.columns) or file.is_dir()):
+            source = _warn_of_objects(source, console)
         write_answers(answerer, source, file or len(given), options, reject)
 
 
@@ -82,6 +85,24 @@ def rank_texts(
 def read_all(files: Iterable[Place], columns: TextColumns, *, lenient: bool = False) -> Iterator[Row | None]:
     """The rows of all files, one file after the other. lenient: as of `read_rows`."""
     return chain.from_iterable(read_rows(file, columns, lenient=lenient) for file in files)
+
+
+def _warn_of_objects(rows: Iterator[Row | None], console: Console) -> Iterator[Row | None]:
+    """The same rows; warns of the first line of plain text that is a JSON object, as where JSON lines are piped in."""
+    for row in rows:
+        if isinstance(row, PredictionInput) and row.text.startswith("{") and _is_object(row.text):
+            console.warn("lines that are JSON objects are predicted as texts; to read their text, add --text-column")
+            yield row
+            break
+        yield row
+    yield from rows
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def write_answers(

@@ -115,6 +115,10 @@ class StageSpec(Frozen):
         """Blocks of the recipe that this very row reads: they must be there, and its result depends on them."""
         return self.reads
 
+    def keeps_labels(self) -> bool:
+        """Whether its model answers the labels of the model before it, if that answers any, in its order."""
+        return self.compresses
+
     def makes_forms(self) -> tuple[Form, ...]:
         """What this very row makes of its model, beside what the model was before."""
         return self.forms

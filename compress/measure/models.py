@@ -15,6 +15,7 @@ import numpy as np
 from compress.contracts import Measurement, Watch, unwatched
 from compress.data.batches.examples import Examples
 from compress.data.tables.groups import groups
+from compress.data.tables.label_order import have_same_labels
 from compress.data.tables.table import Rows
 from compress.data.task import Fidelity, ScoredAnswers
 from compress.data.tasks import classification
@@ -239,7 +240,7 @@ def require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predic
     """Raise UserError unless all models answer the labels of the first, in its order."""
     first = predictors[0].label_names
     for subject, predictor in zip(subjects, predictors, strict=True):
-        if predictor.label_names != first:
+        if not have_same_labels(predictor.label_names, first):
             raise UserError(
                 f"{subject.name} and {subjects[0].name} predict different labels",
                 where=str(subject.folder),

@@ -12,6 +12,7 @@ from compress.data.reading.pool import TextVectors
 from compress.data.tables.table import Table
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.family import stock_heads
 from compress.modelfolder.folder import FolderInfo
 from compress.modelfolder.resolve import resolve as resolve_model
 from compress.run.selection import Selection
@@ -57,13 +58,14 @@ class Sources:
             self.say(note)
 
     def _labels_of(self) -> FolderInfo | None:
-        """The model whose order of labels the table takes: the lead teacher, else the model that is compressed."""
+        """The model whose order of labels the table takes: the lead teacher, else the one that the run starts from."""
         recipe = self.selection.recipe
         rows = recipe.taught_by
         if rows and not is_recipe(rows[recipe.lead].model):
             return _inspect_whole(teacher_folder(rows[recipe.lead].model))
-        if not rows and recipe.model and self.selection.first.compresses:
-            return _inspect_whole(resolve_model(recipe.model))
+        if not rows and recipe.model and self.selection.first.keeps_labels():
+            info = _inspect_whole(resolve_model(recipe.model))
+            return info if self.selection.first.compresses or "task" in stock_heads(info.heads) else None
         return None
 
     def open(self) -> None:

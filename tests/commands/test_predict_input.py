@@ -205,6 +205,23 @@ def test_answers_are_lines_or_json_in_the_order_of_the_texts(
     assert capsys.readouterr().out.splitlines() == ["x!", "y!", "z!"]
 
 
+def test_json_lines_that_are_read_as_texts_are_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(answers, "open_predictor", partial(Echo, str.upper))
+    warning = "warning: lines that are JSON objects are predicted as texts; to read their text, add --text-column"
+    for line, request, said in (
+        ('{"text": "a"}', MODEL, [warning]),
+        ("{a}", MODEL, []),
+        ('{"text": "a"}', replace(MODEL, text_column="text"), []),
+    ):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(f"{line}\n{line}\n".encode())))
+        predict_texts(request, (), (), Path("-"), RunOptions(quiet=True))
+        captured = capsys.readouterr()
+        assert captured.err.splitlines() == said
+        assert len(captured.out.splitlines()) == 2
+
+
 def test_vectors_are_numbers_and_their_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

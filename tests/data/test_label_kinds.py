@@ -214,6 +214,24 @@ def test_sets_of_labels_are_marked_by_row_and_label(folder):
     assert plain(numbered) == [[1, 0, 1], [0, 1, 0]]
 
 
+@pytest.mark.parametrize("one", [1, 1.0, True])
+@pytest.mark.parametrize("lists", [[[1, 0, 1], [0, 0, 0], [0, 1, 0]], [[1, 1], [0, 1], [1, 0]]])
+def test_a_0_or_1_for_each_label_is_not_the_ids_of_labels(folder, lists, one):
+    names = ["red", "green", "blue"][: len(lists[0])]
+    rows = [{"text": f"t {i}", "labels": [type(one)(v) for v in row]} for i, row in enumerate(lists)]
+    data = str(folder(train=rows, validation=rows[:1], test=rows[1:]))
+    table = open_table(data, expect_labels=names)
+    assert table.label_names == names
+    assert (plain(table), plain(table, "test")) == (lists, lists[1:])
+    assert f"each row has a 0 or 1 for each of {len(names)} labels; those with a 1 apply" in table.notes
+    with pytest.raises(UserError, match=r"each row has a 0 or 1 for .* labels, others are known: a, b, c, d \(4\)"):
+        open_table(data, labels=["a", "b", "c", "d"])
+
+
+def test_ids_of_two_labels_are_not_a_0_or_1_for_each(folder):
+    assert plain(several(folder, [[0, 1], [1, 0], [1]])) == [[1, 1], [1, 1], [0, 1]]
+
+
 @pytest.mark.parametrize(
     ("lists", "options", "message"),
     [

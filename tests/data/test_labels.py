@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from compress.data.tables.label_order import have_same_labels
 from compress.data.tables.labels import read_labels
 from compress.data.tables.table import UNLABELLED
 from compress.errors import UserError
@@ -31,6 +32,8 @@ def read(train, test=None, **kw):
         (["1", "0", "10", *"23456789"], [str(i) for i in range(11)], [1, 0, 10, *range(2, 10)]),
         ([True, False, True], ["false", "true"], [1, 0, 1]),
         ([1.0, 0.0, 1.0], ["0", "1"], [1, 0, 1]),
+        (["1.0", "0.0", "1.0"], ["0", "1"], [1, 0, 1]),
+        (["1.0", "1.1", "1.0"], ["1.0", "1.1"], [0, 1, 0]),
         (["é", "z", "é"], ["z", "é"], [1, 0, 1]),
     ],
 )  # fmt: skip
@@ -118,7 +121,6 @@ def test_the_model_s_order_is_kept_by_name():
     [
         ([False, True, True], ["False", "True"]),
         (["No ", "yes", "yes"], ["no", "yes"]),
-        (["0.0", "1.0", "1.0"], ["0", "1"]),
         (["Yes", "no", "no"], ["yes", "no"]),
     ],
 )
@@ -139,6 +141,34 @@ def test_a_blank_that_makes_another_class_is_told():
 def test_labels_that_differ_in_their_case_alone_are_not_guessed():
     with pytest.raises(UserError, match=r"the labels of the data and of the model differ.*--label-column"):
         read(["us", "US", "us"], expected=["us", "Us"])
+
+
+def test_text_of_whole_floats_is_an_id_unless_it_is_a_name():
+    found = read(["1.0", "0.0"], expected=["neg", "pos"])
+    assert found.names == ["neg", "pos"]
+    assert found.numbers["train"].tolist() == [1, 0]
+    assert "the labels were written as 0.0, 1.0 …; read as whole numbers" in found.notes
+    assert read(["2.0", "1.0"], names=["1.0", "2.0"]).numbers["train"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("kind", [int, float, str, lambda v: f"{v}.0"])
+def test_numbers_that_a_model_has_as_names(kind):
+    found = read([kind(v) for v in (1, 5, 3, 2, 4, 1)], expected=["1", "2", "3", "4", "5"])
+    assert found.numbers["train"].tolist() == [0, 4, 2, 1, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same"),
+    [
+        (["neg", "pos"], ["neg", "pos"], True),
+        (["pos", "neg"], ["neg", "pos"], False),
+        (["LABEL_0", "LABEL_1"], ["neg", "pos"], True),
+        (["neg", "pos"], ["0", "1"], True),
+        (["LABEL_0", "LABEL_1"], ["a", "b", "c"], False),
+    ],
+)
+def test_same_labels(ours, theirs, same):
+    assert have_same_labels(ours, theirs) == same
 
 
 def test_names_are_taken_from_the_side_that_has_them():

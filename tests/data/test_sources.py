@@ -352,6 +352,23 @@ def test_a_folder_without_data(tmp_path):
         open_table(str(tmp_path))
 
 
+def test_files_and_splits_that_are_not_read_are_named(write, tmp_path):
+    import datasets
+
+    write("set/train.jsonl", ROWS["train"])
+    for name in ("eval.jsonl", "reviews_test.jsonl", "dev.jsonl"):
+        write(f"set/{name}", ROWS["test"])
+    (tmp_path / "set/test.jsonl.gz").write_bytes(b"")
+    (tmp_path / "set/notes.md").write_text("x")
+    (tmp_path / "set/info.json").write_text("{}")
+    read = "the names that are read: train, validation, test, unlabelled"
+    note = f"these files are not read: eval.jsonl, reviews_test.jsonl, test.jsonl.gz; {read}"
+    assert note in open_table(str(tmp_path / "set")).notes
+    made = {s: datasets.Dataset.from_list(ROWS["train"]) for s in ("train", "validation_matched")}
+    datasets.DatasetDict(made).save_to_disk(str(tmp_path / "saved"))
+    assert f"these splits are not read: validation_matched; {read}" in open_table(str(tmp_path / "saved")).notes
+
+
 def test_two_files_for_a_split(write, tmp_path):
     write("set/train.jsonl", ROWS["train"])
     write("set/train.csv", as_csv(ROWS["train"]))

@@ -152,7 +152,7 @@ ALL = ("train", "validation", "test")
 DIFFER = (
     "bad: the labels of the data and of the model differ: the data has {0}, the model 2; only in the data: {1}; "
     "only in the model: negative, positive; use data with the model's labels, name their column with --label-column, "
-    "or rename the labels"
+    "rename the labels, or train a new head (`compress finetune --new-head`)"
 )
 DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     "empty file": (lambda _: {"train": b""}, DISTILL, "bad/train.jsonl: the file is empty; …"),
@@ -193,8 +193,7 @@ DATA: dict[str, tuple[Callable[[Path], dict[str, Any]], Args, str]] = {
     ),
     "a model's head for other labels": (
         labelled(lambda i, _: "abc"[i % 3], *ALL), ("finetune", "--model", TEACHER, *TO),
-        f"{TEACHER}: the model's task head and the data have different labels: [negative, positive] (2) "
-        "versus [a, b, c] (3); use --new-head to replace it",
+        DIFFER.format(3, "a, b, c"),
     ),
     "one class": (
         labelled(lambda *_: "positive", *ALL), FINETUNE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +98,36 @@ def test_a_head_for_another_task_is_replaced_only_when_told(taught: Path, compre
     done = compress(*tune, "--output", "runs/a")
     assert done.code == 2
     assert done.line == (
-        "error: runs/teacher/model: the model's task head and the data are for different tasks: it has a head for "
-        "classification with [negative, positive] (2), the data is for regression; use --new-head to replace it"
+        "error: embedded:opinions-similarity: this data is for regression, and the model's head is for classification; "
+        "use data for the same task as the model, set the task of the data with --task, or train a new head "
+        "(`compress finetune --new-head`)"
     )
     done = compress(*tune, "--output", "runs/b", "--new-head")
     assert done.code == 0, done.err
     assert "task head (a head for classification with [negative, positive] (2)) is replaced by a new one" in done.err
     assert "new 'task' head, initialized from seed 0" in done.err
+
+
+@pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("rotten", "good")])
+def test_a_classifier_of_transformers_is_trained_on_and_teaches_in_its_own_order(
+    names: tuple[str, str], taught: Path, compress: Cli
+) -> None:
+    config = json.loads(Path(toy.TEACHER, "config.json").read_text())
+    config |= {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+    shutil.copytree(toy.TEACHER, "plain")
+    Path("plain/compress.json").unlink()
+    Path("plain/config.json").write_text(json.dumps(config))
+    said = ("bad", "fine") if names[0] == "LABEL_0" else names
+    rows = [{"text": f"the plot was {word} {i}", "label": word} for i in range(30) for word in said]
+    toy.write_rows(Path("named.jsonl"), rows)
+    done = compress("finetune", "--model", "plain", "--data", "named.jsonl", "--output", "runs/own", *FAST, *TUNE)
+    assert done.code == 0, done.err
+    assert inspect(Path("runs/own/model")).label_names == said
+    assert "is replaced by a new one" not in done.err
+    task = ("distill", "--recipe", "./task.yaml", "--teacher", "plain", "--data", "named.jsonl", "--output", "runs/s")
+    done = compress(*task, "--threads", "1", "--json")
+    assert done.code == 0, done.err
+    assert inspect(Path("runs/s/student")).label_names == said
 
 
 def test_a_teacher_of_another_task_is_refused(taught: Path, compress: Cli) -> None:
@@ -112,7 +136,8 @@ def test_a_teacher_of_another_task_is_refused(taught: Path, compress: Cli) -> No
     assert (done.code, done.line) == (
         2,
         "error: embedded:opinions-claims: this data is for multi-label, and the model's head is for classification; "
-        "use data for the same task as the model, or set the task of the data with --task",
+        "use data for the same task as the model, set the task of the data with --task, or train a new head "
+        "(`compress finetune --new-head`)",
     )
 
 
@@ -140,5 +165,6 @@ def test_a_model_is_measured_only_on_its_own_kind_of_data(taught: Path, compress
     assert (done.code, done.line) == (
         2,
         "error: embedded:opinions-tags: this data is for token-classification, and the model's head is for "
-        "classification; use data for the same task as the model, or set the task of the data with --task",
+        "classification; use data for the same task as the model, set the task of the data with --task, or train a new "
+        "head (`compress finetune --new-head`)",
     )

@@ -230,6 +230,16 @@ def test_amounts_that_cannot_be(asked: dict[str, int], message: str) -> None:
         choose(pieces, counts, always(pieces, counts, spec, (0,), "here"), spec, "here")
 
 
+def test_a_vocabulary_of_characters_is_cut_to_those_of_the_text() -> None:
+    names = ["[UNK]", "好", "差", "的", "很"]
+    made = Library(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # pyright: ignore[reportAttributeAccessIssue]
+    pieces = take_apart(Tokenizer.from_files({"tokenizer.json": made.to_str().encode()}), "here")
+    with pytest.raises(UserError, match="keep only those in the text with --characters used"):
+        cut(pieces, ["好 的"], coverage=50.0)
+    assert cut(pieces, ["好 的"], coverage=99.0, characters="used")[0].kept.tolist() == [0, 1, 3]
+
+
 def test_text_without_a_known_piece() -> None:
     with pytest.raises(
         UserError, match=r"contains no token of the tokenizer.s vocabulary; give text in the model's language"

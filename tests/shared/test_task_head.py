@@ -57,6 +57,17 @@ def test_a_new_head_begins_at_the_best_constant_answer(folder: Path) -> None:
     )
 
 
+def test_a_head_without_label_names_is_kept_for_data_that_names_them(
+    tmp_path: Path, tiny_config: EncoderConfig, toy_tokenizer_files: dict[str, bytes]
+) -> None:
+    model = Model(tiny_config, {"task": HeadConfig("classification", labels=2)}).initialize(0)
+    meta = FolderMeta(family="bert", task="classification", label_names=("LABEL_0", "LABEL_1"))
+    unnamed = save_model(tmp_path / "m", model, tokenizer_files=toy_tokenizer_files, meta=meta)
+    loaded, said = load(unnamed, table())
+    assert last_bias(loaded).tolist() == [0.0, 0.0]
+    assert not said
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -75,6 +86,7 @@ def test_a_teacher_answers_the_labels_in_their_order() -> None:
         heads={"task": HeadConfig("classification", labels=2)}, label_names=("bad", "good"), path=Path("t")
     )
     check_same_labels(teacher, table())
+    check_same_labels(teacher, table(names=("LABEL_0", "LABEL_1")))
     with pytest.raises(UserError, match="teacher and data have different labels"):
         check_same_labels(teacher, table(names=("good", "bad")))
     with pytest.raises(UserError, match="does not support the task of the data, token-classification"):

@@ -15,7 +15,7 @@ from compress.data.reading import beir, files, hub
 from compress.data.reading.frame import Frame
 from compress.data.reading.names import is_elsewhere, make_unknown_error, path_of
 from compress.data.text.language_codes import find_language_codes
-from compress.errors import UserError, did_you_mean, printable
+from compress.errors import UserError, did_you_mean, list_some, printable
 from compress.storage.sent import find_name
 
 # split → the names it goes by in files and on the hub
@@ -57,7 +57,7 @@ def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = 
         return replace(found, name=find_name(found.name))
     if name.startswith("hf:"):
         found = hub.read_hub(name[3:])
-        return Source(_choose({s: Frame.from_dataset(d) for s, d in found.items()}, splits, name), name)
+        return Source(_choose({s: Frame.from_dataset(d) for s, d in found.items()}, splits, name, notes), name)
     return _embedded(name.removeprefix("embedded:"))
 
 
@@ -119,7 +119,7 @@ def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None, plai
         return _beir(path, splits)
     saved = _saved(path)
     if saved is not None:
-        return Source(_choose(saved, splits, str(path)), str(path))
+        return Source(_choose(saved, splits, str(path), notes), str(path))
     able = files.SUFFIXES if plain else files.TABLES
     held = [p for p in sorted(path.iterdir()) if p.is_file() and p.suffix.lower() in able]
     by_stem: dict[str, Path] = {}
@@ -141,6 +141,10 @@ def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None, plai
             why=f"it contains {shown}" if names else "it is empty",
             do=f"give one file, or name the files train, validation, test with one of {', '.join(able)}",
         )
+    taken = {by_stem[stem] for stem in chosen.values()}
+    others = [p for p in sorted(path.iterdir()) if p.is_file() and p not in taken and p.name not in DESCRIPTIONS]
+    unread = [p.name for p in others if p in held or p.name.split(".")[0].lower() in _stems()]  # train.jsonl.gz
+    _note_unread("files", unread, notes)
     frames = {split: files.read_file(by_stem[stem], notes, plain=plain) for split, stem in chosen.items()}
     return Source(frames, str(path), _info(path))
 
@@ -196,10 +200,20 @@ def _match(names: Sequence[str], splits: Mapping[str, str] | None, where: str) -
     return {split: given[split] for split in SPLITS if split in given}
 
 
-def _choose(frames: Mapping[str, Frame], splits: Mapping[str, str] | None, where: str) -> dict[str, Frame]:
+def _note_unread(what: str, names: Sequence[str], notes: list[str]) -> None:
+    """Say which files or splits are left out: their rows may be those that a person meant to be tested on."""
+    if names:
+        shown = list_some([printable(name, 40) for name in names], 8)
+        notes.append(f"these {what} are not read: {shown}; the names that are read: {', '.join(SPLITS)}")
+
+
+def _choose(
+    frames: Mapping[str, Frame], splits: Mapping[str, str] | None, where: str, notes: list[str]
+) -> dict[str, Frame]:
     chosen = _match(list(frames), splits, where)
     if not chosen:
         raise UserError("no train, validation or test split", where=where, why="found " + ", ".join(frames))
+    _note_unread("splits", [name for name in frames if name not in chosen.values()], notes)
     return {split: frames[source] for split, source in chosen.items()}
 
 

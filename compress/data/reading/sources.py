@@ -204,7 +204,8 @@ def _find_task(
         raise UserError(
             f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(head).kind}",
             where=source.name,
-            do="use data for the same task as the model, or set the task of the data with --task",
+            do="use data for the same task as the model, set the task of the data with --task, or train a new head "
+            "(`compress finetune --new-head`)",
         )
     return kind
 

@@ -167,16 +167,27 @@ def read_label_sets(
 ) -> Labels:
     """Columns of lists of labels → (N, C) float32 of 0 and 1; NaN throughout a row that has no list.
 
-    An empty list is a row to which no label applies. Arguments and errors as `labels.read_labels`.
+    An empty list is a row to which no label applies. A list may also have a 0 or 1 for each label. Arguments and errors
+    as `labels.read_labels`.
     """
     read = {split: _values(column, f"{where}: {split}", "labels") for split, column in columns.items()}
     values = {split: found for split, (found, _) in read.items()}
     hidden = [split for split, (_, missing) in read.items() if split != "train" and len(missing) and missing.all()]
-    out = number({s: v for s, v in values.items() if s not in hidden}, where, names=names, expected=expected)
+    values = {split: found for split, found in values.items() if split not in hidden}
+    width = _find_width({split: (found, read[split][1]) for split, found in values.items()})
+    if width is not None:
+        known = names or expected
+        if known and len(known) != width:
+            why = f"{show_names(known)} ({len(known)})"
+            raise UserError(f"each row has a 0 or 1 for {width} labels, others are known", where=where, why=why)
+        values = {split: _find_applying(found, width) for split, found in values.items()}
+    out = number(dict(values), where, names=names, expected=expected)
+    if width is not None:
+        out.notes.insert(0, f"each row has a 0 or 1 for each of {width} labels; those with a 1 apply")
     out.hidden += hidden
     sets: dict[str, Any] = {}
     for split, numbers in out.numbers.items():
-        found, missing = read[split]
+        found, missing = values[split], read[split][1]
         assert found.bounds is not None
         assert isinstance(numbers, np.ndarray)
         _no_gaps(numbers, found.bounds, f"{where}: {split}")
@@ -186,6 +197,32 @@ def read_label_sets(
         sets[split] = made
     out.numbers = sets
     return out
+
+
+def _find_width(read: Mapping[str, tuple[Values, np.ndarray]]) -> int | None:
+    """How many labels there are where each row has a 0 or 1 for every one of them, as transformers' `multi_label`
+    models are trained on; None where the lists hold the labels that apply, of which none comes twice."""
+    widths: set[int] = set()
+    repeats = False
+    for found, missing in read.values():
+        if not all(isinstance(v, int | float) and v in (0, 1) for v in found.distinct) or (found.codes < 0).any():
+            return None
+        assert found.bounds is not None
+        widths.update(np.unique(np.diff(found.bounds)[~missing]).tolist())
+        if len(widths) != 1 or min(widths) < 2:
+            return None
+        repeats = repeats or max(widths) > 2 or bool((found.codes[0::2] == found.codes[1::2]).any())
+    return widths.pop() if repeats else None
+
+
+def _find_applying(found: Values, width: int) -> Values:
+    """Rows of a 0 or 1 for each of `width` labels → the ids of those that apply."""
+    assert found.bounds is not None
+    lengths = np.diff(found.bounds)
+    ones = np.array([value == 1 for value in found.distinct], dtype=bool)[found.codes]
+    counts = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[ones], minlength=len(lengths))
+    places = np.arange(len(found.codes)) % width
+    return Values(list(range(width)), places[ones], np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]))
 
 
 def _no_gaps(numbers: np.ndarray, bounds: np.ndarray, where: str) -> None:

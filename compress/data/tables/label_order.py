@@ -50,7 +50,8 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
             "the labels of the data and of the model differ",
             where=where,
             why=_difference(found, wanted),
-            do="use data with the model's labels, name their column with --label-column, or rename the labels",
+            do="use data with the model's labels, name their column with --label-column, rename the labels, or train "
+            "a new head (`compress finetune --new-head`)",
         )
     place = {name: i for i, name in enumerate(wanted)}
     order = np.array([place[name] for name in found])
@@ -111,12 +112,18 @@ def show_names(names: Sequence[str], limit: int = 8) -> str:
     return list_some([printable(str(name), 40) for name in names], limit)
 
 
+def have_same_labels(ours: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Whether two sides have the same labels in the same order; by number where one side has no names (LABEL_0 …)."""
+    unnamed = any(all(_GENERIC.fullmatch(name) for name in side) for side in (ours, theirs))
+    return list(ours) == list(theirs) or (unnamed and len(ours) == len(theirs))
+
+
 def outputs_in_order(found: Sequence[str], wanted: Sequence[str], *, where: str) -> list[int]:
     """For each of the labels `wanted` its place among the outputs `found` of another model.
 
     By name; by number where one side has no names (LABEL_0 …). Raises UserError unless both hold the same labels.
     """
-    if len(found) == len(wanted) and any(all(_GENERIC.fullmatch(n) for n in side) for side in (found, wanted)):
+    if have_same_labels(found, wanted):
         return list(range(len(wanted)))
     if sorted(found) != sorted(wanted):
         raise UserError(

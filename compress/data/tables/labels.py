@@ -17,7 +17,8 @@ from compress.data.tables.table import UNLABELLED, first_rows, format_count
 from compress.errors import UserError, list_some, nearest, printable
 from compress.storage.spill import note_read, pieces
 
-_DIGITS = re.compile(r"-?[0-9]{1,18}")  # what fits into 64 bits
+_WHOLE = re.compile(r"(-?[0-9]{1,18})(\.0+)?")  # what fits into 64 bits; "1.0" where a program made floats of it
+_AS_FLOATS = "the labels were written as 0.0, 1.0 …; read as whole numbers"
 _MANY = 20  # above this many classes, a column in which most values differ is taken for something else
 
 
@@ -152,13 +153,15 @@ def _harmonise(values: Mapping[str, Values], known: Sequence[str], where: str, o
                 why=f"{first_rows(values[split].rows_of(value))}; scores belong to a regression task",
                 do="use --task regression, or name another label column",
             )
-        out.notes.append("the labels were written as 0.0, 1.0 …; read as whole numbers")
+        out.notes.append(_AS_FLOATS)
         _convert(values, lambda v: int(v) if isinstance(v, float) else v)
     if any(isinstance(v, bool) for v in every):
         _convert(values, lambda v: str(v).lower() if isinstance(v, bool) else v)
     texts = [v for c in values.values() for v in c.distinct if isinstance(v, str)]
-    if texts and all(_DIGITS.fullmatch(v) for v in texts) and not set(texts) <= set(known):
-        _convert(values, lambda v: int(v) if isinstance(v, str) else v)
+    if texts and all(_WHOLE.fullmatch(v) for v in texts) and not set(texts) <= set(known):
+        if any("." in v for v in texts):
+            out.notes.append(_AS_FLOATS)
+        _convert(values, lambda v: int(v.partition(".")[0]) if isinstance(v, str) else v)
     kinds = {split: {type(v).__name__ for v in c.distinct} for split, c in values.items() if c.distinct}
     if len(set(map(frozenset, kinds.values()))) > 1:
         shown = ", ".join(f"{split}: {'/'.join(sorted(k))}" for split, k in kinds.items())
@@ -216,6 +219,8 @@ def _names(
         if source is None and expected and set(seen) <= set(expected):
             return list(expected)
         return sorted(seen)
+    if expected and {str(v) for v in seen} <= set(expected):  # names such as the stars 1 to 5
+        return list(expected)
     bad = sorted(v for v in seen if v < 0)
     if bad and source:
         raise UserError(

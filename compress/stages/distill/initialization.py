@@ -13,6 +13,7 @@ from pathlib import Path
 from compress.contracts import Batch
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
+from compress.data.tables.label_order import have_same_labels
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.shapes import resize_config
 from compress.encoder.config.sparsity import dense, is_sparse
@@ -225,7 +226,8 @@ def _answers_alike(info: FolderInfo, wanted: Answers, head: str) -> bool:
     ours, theirs = info.heads["task"], wanted.head
     if theirs.kind == "embedding":
         return ours.kind == theirs.kind  # of which width, the objectives say
-    return (ours.kind, ours.problem) == (theirs.kind, theirs.problem) and list(info.label_names) == list(wanted.names)
+    alike = (ours.kind, ours.problem) == (theirs.kind, theirs.problem)
+    return alike and have_same_labels(info.label_names, wanted.names)
 
 
 def _take_head(student: Model, donor: Model, head: str, context: StageContext) -> None:

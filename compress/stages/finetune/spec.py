@@ -30,6 +30,9 @@ class Spec(StageSpec):
     """Typo noise in the training texts, different in every epoch."""
     training: TrainingPlan
 
+    def keeps_labels(self) -> bool:
+        return not self.new_head
+
     def rejects(self) -> tuple[Rejection, ...]:
         if self.tune.kind != "lora":
             return ()

@@ -58,7 +58,7 @@ class Stage:
         else:
             goal = f"drop as few layers as needed to reach {s.target_latency:g} ms"
         at_most = f", at most {s.max_layers_per_stage} at a time" if s.max_layers_per_stage else ""
-        return [f"{goal}{at_most}, chosen by {s.criterion.kind} on {s.rows:,} training texts"]
+        return [f"{goal}{at_most}, chosen by {s.criterion.kind} on up to {s.rows:,} training texts"]
 
     def prepare(self) -> PreparedStage:
         """Choose the layers that stay and cut the model here; nothing is left for the training loop.

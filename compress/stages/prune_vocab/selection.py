@@ -83,11 +83,10 @@ def choose(pieces: TokenizerParts, counts: np.ndarray, kept: set[int], spec: Spe
         assert spec.coverage is not None
         _cover(pieces, kept, candidates, counts, spec.coverage / 100 * total)
     if kept >= pieces.names.keys():
-        raise UserError(
-            f"all {len(pieces.names):,} tokens are needed, so nothing can be removed",
-            where=where,
-            do="set a lower coverage, a higher minimum count or a smaller size",
-        )
+        do = "set a lower coverage, a higher minimum count or a smaller size"
+        if least == len(pieces.names) and spec.characters == "all":  # as in a Chinese vocabulary
+            do = "they are single characters and special tokens; keep only those in the text with --characters used"
+        raise UserError(f"all {len(pieces.names):,} tokens are needed, so nothing can be removed", where=where, do=do)
     ids = np.array(sorted(kept), dtype=np.int64)
     return Choice(ids, least, len(counts), float(counts[ids].sum()) / total)
 

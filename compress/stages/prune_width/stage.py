@@ -60,7 +60,7 @@ class Stage:
         asked += [f"{name} {_said(getattr(s, name))}" for name in given]
         how = "non-uniform over layers" if s.uneven else "uniform over layers"
         part = "" if s.schedule == 1 else f", {100 * s.schedule:.0f} % of the target"
-        return [f"{', '.join(asked)}{part}; {how}, by {s.importance.kind} on {s.rows:,} training texts"]
+        return [f"{', '.join(asked)}{part}; {how}, by {s.importance.kind} on up to {s.rows:,} training texts"]
 
     def prepare(self) -> PreparedStage:
         """Choose heads, neurons and channels and cut the model here; nothing is left for the training loop.

@@ -58,7 +58,7 @@ class Stage:
             if s.max_drop is None
             else f"; modules fall back to {s.fall_back} until the loss is at most {s.max_drop:g} points"
         )
-        return [f"quantize by {how}, ranges observed on {s.rows:,} training texts{bound}"]
+        return [f"quantize by {how}, ranges observed on up to {s.rows:,} training texts{bound}"]
 
     def prepare(self) -> PreparedStage:
         """Quantize the model here, and find modules that fall back; nothing is left for the training loop.

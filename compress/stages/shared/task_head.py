@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from compress.data.tables.label_order import have_same_labels
 from compress.data.tables.table import Table
 from compress.data.task import Task
 from compress.data.tasks import for_head, task_of
@@ -67,7 +68,7 @@ def _check_own_head(info: FolderInfo, task: Task, names: Sequence[str], where: s
             why=f"it has {_told(info.heads['task'], info.label_names)}, the data is for {task.kind}",
             do="use --new-head to replace it",
         )
-    if list(info.label_names) != list(names):
+    if not have_same_labels(info.label_names, names):
         raise UserError(
             "the model's task head and the data have different labels",
             where=where,
@@ -89,7 +90,7 @@ def check_same_labels(teacher: LoadedModel, table: Table) -> None:
     """Raise UserError unless the teacher answers the table's task and labels, in their order (3 against 1 would
     broadcast)."""
     check_same_task(teacher.heads["task"], teacher.label_names, table.task, str(teacher.path))
-    if list(teacher.label_names) != list(table.label_names):
+    if not have_same_labels(teacher.label_names, table.label_names):
         raise UserError(
             "teacher and data have different labels",
             where=str(teacher.path),
