@@ -16,7 +16,7 @@ from test_realise import Case
 
 from compress.fit.cost import block_table as blocktable
 from compress.fit.loss import saved_study as kept
-from compress.fit.loss.study import Student, Study
+from compress.fit.loss.study import Student, Study, sizes_between
 from compress.fit.plan.plans import Scales
 from compress.storage import atomic, safe
 
@@ -181,3 +181,10 @@ def test_other_data_models_threads_and_times_have_other_names(case: Case, monkey
     monkeypatch.setattr(torch, "get_num_threads", lambda: 99)
     found.add(kept.place(case.student, case.blocks))
     assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("fewest", "whole", "sizes"), [(200, 1000, [800, 600, 400, 300]), (999, 1000, [999]), (1000, 1000, [])]
+)
+def test_a_vocabulary_as_large_as_the_whole_one_is_not_tried(fewest: int, whole: int, sizes: list[int]) -> None:
+    assert sizes_between(fewest, whole) == sizes

@@ -298,8 +298,8 @@ class Student:
         parents = answers(self.ready, theirs, self.serving.device)
         ways = [VocabularySpec(kind="prune_vocab", min_count=n, characters=characters) for n, characters in CUTS]
         fewest = len(always(pieces, counts, ways[0], padding, self.where) | set(np.flatnonzero(counts).tolist()))
-        sizes = [round(fewest + part * (config.vocabulary - fewest)) for part in BETWEEN]
-        for spec in [*(VocabularySpec(kind="prune_vocab", size=size) for size in sizes), *ways]:
+        sizes = [VocabularySpec(kind="prune_vocab", size=size) for size in sizes_between(fewest, config.vocabulary)]
+        for spec in [*sizes, *ways]:
             self.stop()
             try:
                 kept = always(pieces, counts, spec, padding, self.where)
@@ -323,6 +323,12 @@ class Student:
             name = spec.amount + (", all characters" if spec.characters == "all" and spec.min_count else "")
             found.append(Vocabulary(name, len(choice.kept), lost, choice.kept, files))
         return found
+
+
+def sizes_between(fewest: int, whole: int) -> list[int]:
+    """The sizes of BETWEEN, each once, without that of the whole vocabulary: a text may leave nothing to cut."""
+    sizes = dict.fromkeys(round(fewest + part * (whole - fewest)) for part in BETWEEN)
+    return [size for size in sizes if size < whole]
 
 
 PARTS = ("attention", "feed_forward")
