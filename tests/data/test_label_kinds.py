@@ -214,8 +214,10 @@ def test_sets_of_labels_are_marked_by_row_and_label(folder):
     assert plain(numbered) == [[1, 0, 1], [0, 1, 0]]
 
 
-@pytest.mark.parametrize("one", [1, 1.0, True])
-@pytest.mark.parametrize("lists", [[[1, 0, 1], [0, 0, 0], [0, 1, 0]], [[1, 1], [0, 1], [1, 0]]])
+@pytest.mark.parametrize("one", [1, 1.0, True, "1"])
+@pytest.mark.parametrize(
+    "lists", [[[1, 0, 1], [0, 0, 0], [0, 1, 0]], [[1, 1], [0, 1], [1, 0]], [[1, 0], [0, 1], [1, 0]]]
+)
 def test_a_0_or_1_for_each_label_is_not_the_ids_of_labels(folder, lists, one):
     names = ["red", "green", "blue"][: len(lists[0])]
     rows = [{"text": f"t {i}", "labels": [type(one)(v) for v in row]} for i, row in enumerate(lists)]
@@ -224,12 +226,31 @@ def test_a_0_or_1_for_each_label_is_not_the_ids_of_labels(folder, lists, one):
     assert table.label_names == names
     assert (plain(table), plain(table, "test")) == (lists, lists[1:])
     assert f"each row has a 0 or 1 for each of {len(names)} labels; those with a 1 apply" in table.notes
-    with pytest.raises(UserError, match=r"each row has a 0 or 1 for .* labels, others are known: a, b, c, d \(4\)"):
+
+
+def test_a_0_or_1_for_other_labels(folder):
+    rows = [{"text": f"t {i}", "labels": ones} for i, ones in enumerate([[1, 0, 1], [0, 1, 0]])]
+    data = str(folder(train=rows, validation=rows, test=rows))
+    with pytest.raises(UserError, match=r"each list has a 0 or 1 for 3 labels, but 4 are known: a, b, c, d; use data"):
         open_table(data, labels=["a", "b", "c", "d"])
 
 
 def test_ids_of_two_labels_are_not_a_0_or_1_for_each(folder):
     assert plain(several(folder, [[0, 1], [1, 0], [1]])) == [[1, 1], [1, 1], [0, 1]]
+    rows = [{"text": f"t {i}", "labels": ids} for i, ids in enumerate([[0, 1], [1, 0]])]
+    data = str(folder(train=rows, validation=rows, test=rows))
+    assert plain(open_table(data, labels=["a", "b", "c"])) == [[1, 1, 0], [1, 1, 0]]
+
+
+def test_a_withheld_split_of_0_or_1_for_each_label(folder):
+    rows = [{"text": f"t {i}", "labels": ones} for i, ones in enumerate([[1, 0, 1], [0, 0, 0], [0, 1, 0]])]
+    table = open_table(str(folder(train=rows, validation=rows, test=[{"text": "t", "labels": [-1, -1, -1]}])))
+    assert plain(table) == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+
+
+def test_a_0_or_1_for_some_labels_alone(folder):
+    with pytest.raises(UserError, match="not all are equally long: they have 0, 3 values; write a 0 or 1 for each"):
+        several(folder, [[1, 0, 1], [], [0, 1, 0]])
 
 
 @pytest.mark.parametrize(

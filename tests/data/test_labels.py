@@ -121,6 +121,7 @@ def test_the_model_s_order_is_kept_by_name():
     [
         ([False, True, True], ["False", "True"]),
         (["No ", "yes", "yes"], ["no", "yes"]),
+        (["0", "1", "1"], ["0.0", "1.0"]),
         (["Yes", "no", "no"], ["yes", "no"]),
     ],
 )
@@ -152,9 +153,26 @@ def test_text_of_whole_floats_is_an_id_unless_it_is_a_name():
 
 
 @pytest.mark.parametrize("kind", [int, float, str, lambda v: f"{v}.0"])
-def test_numbers_that_a_model_has_as_names(kind):
-    found = read([kind(v) for v in (1, 5, 3, 2, 4, 1)], expected=["1", "2", "3", "4", "5"])
-    assert found.numbers["train"].tolist() == [0, 4, 2, 1, 3, 0]
+@pytest.mark.parametrize("count", [5, 10])
+@pytest.mark.parametrize("step", [1, -1])
+def test_numbers_that_a_model_has_as_names(kind, count, step):
+    names = [str(v) for v in range(1, count + 1)][::step]
+    stars = [1, count, 3, *range(1, count + 1)]
+    found = read([kind(v) for v in stars], expected=names)
+    assert found.names == names
+    assert [names[i] for i in found.numbers["train"].tolist()] == [str(v) for v in stars]
+
+
+def test_a_number_that_is_no_name_does_not_make_ids_of_the_others():
+    with pytest.raises(UserError, match="test: labels that do not occur in train: '0' in 1 row"):
+        read([1, 2, 3, 4, 5], [0, 1, 5], expected=["1", "2", "3", "4", "5"])
+
+
+def test_ten_labels_without_names_are_in_the_order_of_their_numbers():
+    texts = [f"LABEL_{i}" for i in range(11)]
+    found = read(texts, expected=list("abcdefghijk"))
+    assert found.names == list("abcdefghijk")
+    assert found.numbers["train"].tolist() == list(range(11))
 
 
 @pytest.mark.parametrize(
@@ -165,6 +183,9 @@ def test_numbers_that_a_model_has_as_names(kind):
         (["LABEL_0", "LABEL_1"], ["neg", "pos"], True),
         (["neg", "pos"], ["0", "1"], True),
         (["LABEL_0", "LABEL_1"], ["a", "b", "c"], False),
+        (["1", "2", "3"], ["3", "2", "1"], False),
+        (["0", "1"], ["1", "0"], False),
+        (["0", "1"], ["LABEL_0", "LABEL_1"], True),
     ],
 )
 def test_same_labels(ours, theirs, same):

@@ -11,12 +11,13 @@ import pyarrow as pa
 from compress.data.batches.ragged import Ragged
 from compress.data.reading.frame import Column
 from compress.data.tables.label_order import Labels, show_names
-from compress.data.tables.labels import Values, distinct_values, number
+from compress.data.tables.labels import Values, distinct_values, is_hidden, number
 from compress.data.tables.table import UNLABELLED, first_rows, format_count
 from compress.errors import UserError, printable
 from evaluation.quality.entities import repair, scheme_of, split_tag
 
 BadTags = Literal["refuse", "repair"]
+_BITS = (0, 1, "0", "1")
 
 
 def is_list(column: Column) -> bool:
@@ -174,13 +175,18 @@ def read_label_sets(
     values = {split: found for split, (found, _) in read.items()}
     hidden = [split for split, (_, missing) in read.items() if split != "train" and len(missing) and missing.all()]
     values = {split: found for split, found in values.items() if split not in hidden}
-    width = _find_width({split: (found, read[split][1]) for split, found in values.items()})
+    known = names or expected or ()
+    judged = {s: (v, read[s][1]) for s, v in values.items() if s == "train" or not is_hidden(v)}
+    width = _find_width(judged, known, where)
     if width is not None:
-        known = names or expected
         if known and len(known) != width:
-            why = f"{show_names(known)} ({len(known)})"
-            raise UserError(f"each row has a 0 or 1 for {width} labels, others are known", where=where, why=why)
-        values = {split: _find_applying(found, width) for split, found in values.items()}
+            raise UserError(
+                f"each list has a 0 or 1 for {width} labels, but {len(known)} are known",
+                where=where,
+                why=show_names(known),
+                do="use data with these labels, or correct --labels",
+            )
+        values |= {split: _find_applying(found, width) for split, (found, _) in judged.items()}
     out = number(dict(values), where, names=names, expected=expected)
     if width is not None:
         out.notes.insert(0, f"each row has a 0 or 1 for each of {width} labels; those with a 1 apply")
@@ -199,27 +205,40 @@ def read_label_sets(
     return out
 
 
-def _find_width(read: Mapping[str, tuple[Values, np.ndarray]]) -> int | None:
+def _find_width(read: Mapping[str, tuple[Values, np.ndarray]], known: Sequence[str], where: str) -> int | None:
     """How many labels there are where each row has a 0 or 1 for every one of them, as transformers' `multi_label`
-    models are trained on; None where the lists hold the labels that apply, of which none comes twice."""
+    models are trained on; None where the lists hold the labels that apply.
+
+    read: split → its lists, and (N,) bool, the rows without one.  Raises UserError for lists of 0 and 1 that are
+    neither.
+    """
     widths: set[int] = set()
-    repeats = False
+    twice = False  # no list of ids has one of them twice
     for found, missing in read.values():
-        if not all(isinstance(v, int | float) and v in (0, 1) for v in found.distinct) or (found.codes < 0).any():
+        if (found.codes < 0).any() or not all(value in _BITS for value in found.distinct):
             return None
         assert found.bounds is not None
-        widths.update(np.unique(np.diff(found.bounds)[~missing]).tolist())
-        if len(widths) != 1 or min(widths) < 2:
-            return None
-        repeats = repeats or max(widths) > 2 or bool((found.codes[0::2] == found.codes[1::2]).any())
-    return widths.pop() if repeats else None
+        lengths = np.diff(found.bounds)
+        widths.update(np.unique(lengths[~missing]).tolist())
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        twice = twice or len(np.unique(len(found.distinct) * rows + found.codes)) < len(rows)
+    if len(widths) == 1 and max(widths) > 1 and (twice or not known or len(known) == 2):
+        return widths.pop()  # as ids, two in each row would be both labels everywhere
+    if twice:
+        raise UserError(
+            "some lists have a 0 or 1 for each label, but not all are equally long",
+            where=where,
+            why=f"they have {', '.join(map(str, sorted(widths)))} values",
+            do="write a 0 or 1 for each label in every row, or only the labels that apply",
+        )
+    return None
 
 
 def _find_applying(found: Values, width: int) -> Values:
     """Rows of a 0 or 1 for each of `width` labels → the ids of those that apply."""
     assert found.bounds is not None
     lengths = np.diff(found.bounds)
-    ones = np.array([value == 1 for value in found.distinct], dtype=bool)[found.codes]
+    ones = np.array([value in (1, "1") for value in found.distinct], dtype=bool)[found.codes]
     counts = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[ones], minlength=len(lengths))
     places = np.arange(len(found.codes)) % width
     return Values(list(range(width)), places[ones], np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,8 +9,6 @@ import numpy as np
 
 from compress.data.batches.ragged import LabelArray
 from compress.errors import UserError, list_some, printable
-
-_GENERIC = re.compile(r"(LABEL_)?\d+")  # what transformers calls labels that nobody named
 
 
 @dataclass
@@ -37,15 +34,15 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
         found = respelled
         if found == wanted:
             return wanted
-    unnamed_data = all(_GENERIC.fullmatch(name) for name in found)
-    unnamed_model = all(_GENERIC.fullmatch(name) for name in wanted)
-    if (unnamed_data or unnamed_model) and not (unnamed_data and unnamed_model and len(found) != len(wanted)):
-        highest = max((int(n.max()) for n in _flat(out).values() if len(n)), default=0)
-        if len(found) == len(wanted) or (unnamed_data and highest < len(wanted)):
-            named = wanted if unnamed_data else found
-            out.notes.append(f"labels are matched by id because one side has no names: {show_names(named)}")
-            return named
-    if not set(found) <= set(wanted):
+    by_name = set(found) <= set(wanted)
+    unnamed_data, unnamed_model = is_unnamed(found), is_unnamed(wanted)
+    highest = max((int(n.max()) for n in _flat(out).values() if len(n)), default=0)
+    fits = len(found) == len(wanted) or (unnamed_data and not unnamed_model and highest < len(wanted))
+    if not by_name and fits and (unnamed_data or unnamed_model):
+        named = wanted if unnamed_data else found
+        out.notes.append(f"labels are matched by id because one side has no names: {show_names(named)}")
+        return named
+    if not by_name:
         raise UserError(
             "the labels of the data and of the model differ",
             where=where,
@@ -112,10 +109,16 @@ def show_names(names: Sequence[str], limit: int = 8) -> str:
     return list_some([printable(str(name), 40) for name in names], limit)
 
 
+def is_unnamed(names: Sequence[str]) -> bool:
+    """Whether they are what labels are called that nobody named: LABEL_0, LABEL_1 … or 0, 1 …"""
+    return any(list(names) == [f"{prefix}{i}" for i in range(len(names))] for prefix in ("LABEL_", ""))
+
+
 def have_same_labels(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Whether two sides have the same labels in the same order; by number where one side has no names (LABEL_0 …)."""
-    unnamed = any(all(_GENERIC.fullmatch(name) for name in side) for side in (ours, theirs))
-    return list(ours) == list(theirs) or (unnamed and len(ours) == len(theirs))
+    """Whether they are the same labels in the same order; by number where one of them has no names (LABEL_0 …)."""
+    if set(ours) == set(theirs):
+        return list(ours) == list(theirs)
+    return len(ours) == len(theirs) and (is_unnamed(ours) or is_unnamed(theirs))
 
 
 def outputs_in_order(found: Sequence[str], wanted: Sequence[str], *, where: str) -> list[int]:

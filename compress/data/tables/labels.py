@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data.reading.frame import Column
-from compress.data.tables.label_order import Labels, note_alike, reconcile, show_names
+from compress.data.tables.label_order import Labels, is_unnamed, note_alike, reconcile, show_names
 from compress.data.tables.table import UNLABELLED, first_rows, format_count
 from compress.errors import UserError, list_some, nearest, printable
 from compress.storage.spill import note_read, pieces
 
 _WHOLE = re.compile(r"(-?[0-9]{1,18})(\.0+)?")  # what fits into 64 bits; "1.0" where a program made floats of it
+_UNNAMED = re.compile(r"LABEL_([0-9]+)")
 _AS_FLOATS = "the labels were written as 0.0, 1.0 …; read as whole numbers"
 _MANY = 20  # above this many classes, a column in which most values differ is taken for something else
 
@@ -65,15 +66,19 @@ def number(
     """The distinct values of all labelled splits → numbers of names: what `read_labels` does after reading."""
     out = Labels({}, [])
     _harmonise(values, names or expected or (), where, out)
-    for split in [s for s in values if s != "train" and _is_hidden(values[s])]:
+    for split in [s for s in values if s != "train" and is_hidden(values[s])]:
         out.hidden.append(split)
         del values[split]
     if "train" in values:
         _check_variety(values["train"], where)
     found = _names(values, names, expected, where, out)
     note_alike(found, out.notes)
+    judged = [values["train"]] if "train" in values else list(values.values())
+    known = set(found)
+    by_name = not is_unnamed(found) and all(str(v) in known for column in judged for v in column.distinct)
     for split, column in values.items():
-        out.numbers[split] = _number(column, found, f"{where}: {split}", "train" in values and split != "train")
+        judged_by_train = "train" in values and split != "train"
+        out.numbers[split] = _number(column, found, f"{where}: {split}", by_name, judged_by_train)
     out.names = reconcile(out, found, expected, where)
     train = out.numbers.get("train")
     if isinstance(train, np.ndarray):
@@ -178,7 +183,7 @@ def _convert(values: Mapping[str, Values], change: Any) -> None:
             column.codes = to[column.codes]
 
 
-def _is_hidden(column: Values) -> bool:
+def is_hidden(column: Values) -> bool:
     """Whether the labels of a whole split are withheld, as benchmarks do with their test sets."""
     return len(column.codes) > 0 and (not column.distinct or column.distinct == [-1])
 
@@ -218,7 +223,7 @@ def _names(
     if isinstance(seen[0], str):
         if source is None and expected and set(seen) <= set(expected):
             return list(expected)
-        return sorted(seen)
+        return sorted(seen, key=_order)
     if expected and {str(v) for v in seen} <= set(expected):  # names such as the stars 1 to 5
         return list(expected)
     bad = sorted(v for v in seen if v < 0)
@@ -246,28 +251,31 @@ def _names(
     return [str(v) for v in range(count)]
 
 
-def _number(column: Values, names: Sequence[str], where: str, judged_by_train: bool) -> np.ndarray:
-    """Codes → label numbers. Values are names when all of them are, else ids 0..n-1."""
+def _order(name: str) -> tuple[int, str]:
+    """By the alphabet, but LABEL_10 after LABEL_9."""
+    found = _UNNAMED.fullmatch(name)
+    return (int(found[1]), "") if found else (-1, name)
+
+
+def _number(column: Values, names: Sequence[str], where: str, by_name: bool, judged_by_train: bool) -> np.ndarray:
+    """Codes → label numbers. by_name: the values are names, even where they are numbers; else ids 0..n-1."""
     place = {name: i for i, name in enumerate(names)}
-    by_name = all(str(value) in place for value in column.distinct)
     unknown = []
     to = [UNLABELLED] * (len(column.distinct) + 1)
     for i, value in enumerate(column.distinct):
-        if by_name:
-            to[i] = place[str(value)]
-        elif isinstance(value, int) and 0 <= value < len(names):
+        if isinstance(value, int) and not by_name and 0 <= value < len(names):
             to[i] = value
         elif str(value) in place:
             to[i] = place[str(value)]
         else:
             unknown.append(value)
     if unknown:
-        raise _unknown(column, unknown, names, where, judged_by_train)
+        raise _unknown(column, unknown, names, where, by_name, judged_by_train)
     return np.array(to, dtype=np.int64)[column.codes]
 
 
 def _unknown(
-    column: Values, unknown: Sequence[Any], names: Sequence[str], where: str, judged_by_train: bool
+    column: Values, unknown: Sequence[Any], names: Sequence[str], where: str, by_name: bool, judged_by_train: bool
 ) -> UserError:
     parts = []
     for value in unknown[:3]:
@@ -276,7 +284,7 @@ def _unknown(
         hint = f", near '{printable(near, 40)}'" if near else ""
         parts.append(f"'{printable(str(value), 40)}' in {format_count(len(rows))} ({first_rows(rows)}{hint})")
     more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-    ids = all(isinstance(v, int) for v in unknown)
+    ids = not by_name and all(isinstance(v, int) for v in unknown)
     what = "label ids outside the range" if ids else "unknown labels"
     if judged_by_train and not ids:
         what = "labels that do not occur in train"
