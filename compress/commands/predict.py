@@ -16,7 +16,7 @@ from compress.errors import UserError
 from compress.predict.ranking import check_ranks, rank_documents
 from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnswerer
 from compress.predict.rows.inputs import DOCUMENTS, PredictionInput, Reject, Row, TextColumns, stop_at
-from compress.predict.rows.reading import find_kind, has_objects, is_blank, list_files, read_rows
+from compress.predict.rows.reading import find_kind, has_objects, holds_texts, is_blank, list_files, read_rows
 from compress.predict.rows.windows import divide
 from compress.storage.lines import new_lines, write_line
 
@@ -48,7 +48,7 @@ def predict_texts(
             reject = lambda bad: rejected.write(json.dumps(bad.as_json(), ensure_ascii=False), flush=True)  # noqa: E731
         lenient = bad_rows is not None
         source = iter(given) if file is None else read_all(list_files(file), answerer.columns, lenient=lenient)
-        if file is not None and not (has_objects(file, answerer.columns) or file.is_dir()):
+        if file is not None and not file.is_dir() and holds_texts(file, answerer.columns):
             source = _warn_of_objects(source, console)
         write_answers(answerer, source, file or len(given), options, reject)
 

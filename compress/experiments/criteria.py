@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from itertools import combinations, count
 from math import comb
+from pathlib import Path
 
 from compress import registry
 from compress.console import Console
@@ -33,7 +34,7 @@ from compress.measure.measured_model import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.rows import description
 from compress.run import Run
-from compress.run.folder import choose_base, resumable
+from compress.run.folder import Found, choose_base, make_base, resumable
 from compress.run.jobs import Job, JobSet, hold_cluster, require_cluster, run_jobs
 from compress.stages.prune_layers.spec import TARGETS
 from compress.stages.prune_layers.stage import PACKAGE, build
@@ -43,6 +44,8 @@ from compress.storage.signals import StopFlag
 from compress.tracking import TrackedRun, open_requested_run
 from evaluation.quality.runs import DrawnFigures, MeanFigure
 
+CONTEST, TABLE = "contest", "contest.json"
+"""The folder of the tracked run above those of the cuts, and what it holds once they are compared."""
 LIMIT = 1000  # sets of layers that are all tried, to know the best
 QUICK = {"repeats": 5, "seconds": 1.0}  # models of one depth cost the same: timing all of them tells nothing
 
@@ -59,7 +62,7 @@ class CriterionComparison:
         self.criteria, self.draws = list(criteria), draws
         self.options, self.console = options, console
         self.recipe = loaded.recipe
-        self.base = choose_base(f"{self.recipe.name}-criteria", options)
+        self.base = choose_base(f"{self.recipe.name}-contest", options, _look)
         if self.base.exists() and not options.resume:
             raise UserError(
                 "the output folder exists",
@@ -266,7 +269,14 @@ def compare_criteria(
     seeds_run = range(loaded.recipe.seed, loaded.recipe.seed + seeds)
     with StopFlag() as stop, hold_cluster(options):
         require_cluster(options)
-        one = CriterionComparison(loaded, place, depths, seeds_run, criteria, draws, verb, options, console, stop)
+        asked = (loaded, place, depths, seeds_run, criteria, draws, verb, options, console, stop)
+        one = CriterionComparison(*asked)
+        if options.dry_run:
+            for depth in one.depths:
+                console.result(f"would compare at {depth} layers: {', '.join(one.criteria)}")
+            return
+        while not make_base(one.base, options):  # another command has taken its folder
+            one = CriterionComparison(*asked)
         with resumable(one.base):
             entries, lines = _held(one, recover)
     columns, rows = table(entries, one.metric)
@@ -276,9 +286,16 @@ def compare_criteria(
     console.document({"folder": str(one.base), "entries": [as_json(e) for e in entries], "notes": lines})
 
 
+def _look(base: Path) -> Found:
+    """What a folder holds of a comparison: whichever it was, its runs are told apart by their layers and seeds."""
+    if (base / CONTEST).is_dir():
+        return Found.FINISHED if (base / CONTEST / TABLE).is_file() else Found.UNFINISHED
+    return Found.FOREIGN if any(base.iterdir()) else Found.NONE_YET
+
+
 def _held(one: CriterionComparison, recover: bool) -> tuple[list[Entry], list[str]]:
     """The contest inside its tracked run."""
-    recipe, folder = one.recipe, one.base / "contest"
+    recipe, folder = one.recipe, one.base / CONTEST
     with open_requested_run(
         folder,
         one.options,
@@ -292,7 +309,7 @@ def _held(one: CriterionComparison, recover: bool) -> tuple[list[Entry], list[st
         entries = one.rank_entries(one.run_recovery(entries, log) if recover else entries)
         columns, rows = table(entries, one.metric)
         lines = format_conclusions(entries) + _conditions(one, recover)
-        log.table(folder / "contest.json", columns, rows)
+        log.table(folder / TABLE, columns, rows)
         log.metrics({f"contest/{e.criterion}_{e.depth}_layers": e.mean for e in entries if e.scores})
         log.metrics({f"contest/{e.criterion}_{e.depth}_layers_points_lost": e.points for e in entries})
         log.note(description(columns, rows, lines))

@@ -18,7 +18,7 @@ from compress.recipe.schema import Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
-from compress.run.jobs import Job, check_jobs, place_jobs, run_jobs
+from compress.run.jobs import SUMMARY, Job, begin_jobs, run_jobs
 from compress.run.results import TRAINED_ROWS
 from compress.stages.shared.stage import TAUGHT
 from compress.storage import atomic
@@ -104,13 +104,12 @@ def run_curve(
             jobs.append(Job(name, cut, base / name, f"{name}, {number} of {len(plan)}"))
         return jobs
 
-    jobs, shared = place_jobs(f"{recipe.name}-curve", list_jobs, options, verb, given)
+    jobs, shared = begin_jobs(f"{recipe.name}-curve", list_jobs, options, verb, given)
     base = shared.base
-    check_jobs(jobs, shared)
     cells: list[Cell] = []
     method = recipe.method or recipe.stages[-1].kind
     with open_requested_run(
-        base / "summary", options, name=f"{base.name}, {len(plan)} runs", method=method, role="summary",
+        base / SUMMARY, options, name=f"{base.name}, {len(plan)} runs", method=method, role="summary",
         warn=console.warn,
     ) as log:  # fmt: skip
         log.params({"method": method, "recipe": recipe.name})
@@ -127,7 +126,7 @@ def run_curve(
         console.table(f"{title(cells[0].student.metric or '')} x 100 by training rows", columns, rows)
         for line in lines:
             console.result(line)
-        picture = base / "summary" / PICTURE
+        picture = base / SUMMARY / PICTURE
         if (plot := draw_plot(recipe.name, cells)) is not None:
             atomic.write_text(picture, plot)
             log.artifact(picture)

@@ -15,7 +15,7 @@ from compress.measure.subject import kind_of
 from compress.recipe import LoadedRecipe, Recipe
 from compress.report.rows import description, title
 from compress.run import Run, input_folder
-from compress.run.jobs import Job, check_jobs, place_jobs, run_jobs
+from compress.run.jobs import SUMMARY, Job, begin_jobs, run_jobs
 from compress.tracking import open_requested_run
 from evaluation.quality.intervals import mean_interval
 from evaluation.quality.runs import smallest_detectable_gain
@@ -40,10 +40,9 @@ def run_seeds(
         Run(with_seed(loaded, seeds[0], count), options, console, verb, given).go()
         return
     method = recipe.method or recipe.stages[-1].kind
-    jobs, shared = place_jobs(f"{recipe.name}-seeds", lambda base: list_jobs(loaded, base, count), options, verb, given)
-    check_jobs(jobs, shared)
+    jobs, shared = begin_jobs(f"{recipe.name}-seeds", lambda base: list_jobs(loaded, base, count), options, verb, given)
     with open_requested_run(
-        shared.base / "summary", options, name=f"{shared.base.name}, {count} seeds", method=method, role="summary",
+        shared.base / SUMMARY, options, name=f"{shared.base.name}, {count} seeds", method=method, role="summary",
         warn=console.warn,
     ) as log:  # fmt: skip
         log.params({"method": method, "seeds": ", ".join(map(str, seeds))})

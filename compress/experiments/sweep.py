@@ -21,7 +21,8 @@ from compress.recipe import LoadedRecipe, Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import input_folder
-from compress.run.jobs import Job, check_jobs, place_jobs, run_jobs
+from compress.run.folder import RUNS
+from compress.run.jobs import SUMMARY, Job, begin_jobs, run_jobs
 from compress.storage import atomic
 from compress.tracking import open_requested_run
 from compress.tracking.names import slug
@@ -123,15 +124,14 @@ def run_sweep(
     def list_all(base: Path) -> list[Job]:
         return [job for values in points for job in _list_jobs(loaded, recipe, base, values, seeds, points)]
 
-    jobs, shared = place_jobs(recipe.name, list_all, options, verb, given)
     if options.dry_run:
-        for job in jobs:
+        for job in list_all(RUNS / recipe.name):
             console.result(f"would run {job.name}")
         return
+    jobs, shared = begin_jobs(recipe.name, list_all, options, verb, given)
     method, base = recipe.method or recipe.stages[-1].kind, shared.base
-    check_jobs(jobs, shared)
     with open_requested_run(
-        base / "summary", options, name=f"{base.name}, {len(jobs)} runs", method=method, role="summary",
+        base / SUMMARY, options, name=f"{base.name}, {len(jobs)} runs", method=method, role="summary",
         warn=console.warn,
     ) as log:  # fmt: skip
         log.params(
@@ -148,9 +148,9 @@ def run_sweep(
         console.table(f"{len(jobs)} runs", columns, rows)
         for line in lines:
             console.result(line)
-        log.table(base / "summary" / TABLE, columns, rows)
+        log.table(base / SUMMARY / TABLE, columns, rows)
         if (plot := draw_plot(recipe.name, found)) is not None:
-            picture = base / "summary" / PICTURE
+            picture = base / SUMMARY / PICTURE
             atomic.write_text(picture, plot)
             log.artifact(picture)
             console.result(f"picture  {picture}")

@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from compress.errors import ExitCode, Stopped, UserError, list_some
 from compress.recipe import Recipe
 from compress.run.changes import list_changes
 from compress.storage import atomic, lock, safe, temporary
+from compress.storage.disk import make_folder, report_write_errors
 from compress.storage.signals import continued_by
 from compress.tracking import resolve_store
 from compress.tracking.names import redact, redact_address
@@ -115,40 +117,66 @@ def _claim(request: Request, options: RunOptions, interrupted_teacher: Callable[
     name = request.recipe.name
     if options.output is not None:
         return _claim_named(Path(options.output), request, options.resume)
-    free = next(p for p in _numbered(name, endless=True) if not p.exists())
+    free = _find_free(name)
     if options.resume:
         open_runs = [p for p in _numbered(name) if p.exists() and is_unfinished(p)]
         same = [p for p in open_runs if read_record(p).get("request_sha256") == request.digest()]
         if not same and interrupted_teacher():
             return RunFolder(free, request, True)
         if not open_runs:
-            raise UserError(
-                f"there is no unfinished run of {name} to resume",
-                where=f"{RUNS}/{name}",
-                do="name its folder with --output, or remove --resume",
-            )
+            raise _nothing_to_resume(name)
         return _claim_named((same or open_runs)[-1], request, True)
     return RunFolder(free, request, True)
 
 
-def choose_base(name: str, options: RunOptions, state: Callable[[Path], bool | None] = lambda folder: None) -> Path:
+class Found(Enum):
+    """What a folder above those of several runs holds of the ones that are asked for."""
+
+    UNFINISHED = auto()
+    FINISHED = auto()
+    NONE_YET = auto()  # or runs in their places that were asked for otherwise, which are refused
+    FOREIGN = auto()
+
+
+def choose_base(name: str, options: RunOptions, look: Callable[[Path], Found]) -> Path:
     """The folder above those of several runs: `--output`, else runs/<name>, or the next free runs/<name>-2.
 
-    With --resume and no --output: the newest that has some of the requested runs, before it one that lacks some; where
-    none has, the newest of all. state: whether all requested runs in a folder are done; None where it has none of them.
+    With --resume and no --output: the newest with unfinished runs, else with finished ones, else where none began.
+    Raises UserError where there is none. look: what a folder holds.
     """
     if options.output is not None:
         return options.output
-    if options.resume:
-        newest = [p for p in _numbered(name) if p.is_dir() and not _is_ours(p)][::-1]
-        states = {}
-        for folder in newest:
-            states[folder] = state(folder)
-            if states[folder] is False:
-                return folder
-        if newest:
-            return next((folder for folder in newest if states[folder]), newest[0])
-    return next(p for p in _numbered(name, endless=True) if not p.exists())
+    if not options.resume:
+        return _find_free(name)
+    newest: dict[Found, Path] = {}
+    for folder in _numbered(name):
+        if folder.is_dir() and not _is_ours(folder):
+            newest[look(folder)] = folder
+    newest.pop(Found.FOREIGN, None)
+    if not newest:
+        raise _nothing_to_resume(name)
+    return newest[min(newest, key=list(Found).index)]
+
+
+def make_base(base: Path, options: RunOptions) -> bool:
+    """Make a folder that `choose_base` found free. False where another command has taken it meanwhile."""
+    if options.output is not None or options.resume:
+        return True
+    make_folder(base.parent)
+    with report_write_errors(base):
+        try:
+            base.mkdir()
+        except FileExistsError:
+            return False
+    return True
+
+
+def _nothing_to_resume(name: str) -> UserError:
+    return UserError(
+        f"there is no unfinished run of {name} to resume",
+        where=f"{RUNS}/{name}",
+        do="name its folder with --output, or remove --resume",
+    )
 
 
 def _require_address(folder: Path, options: RunOptions) -> None:
@@ -193,6 +221,10 @@ def _numbered(name: str, endless: bool = False):
     while endless or (RUNS / f"{name}-{number}").exists():
         yield RUNS / f"{name}-{number}"
         number += 1
+
+
+def _find_free(name: str) -> Path:
+    return next(p for p in _numbered(name, endless=True) if not (p.exists() or p.is_symlink()))
 
 
 def _is_ours(path: Path) -> bool:

@@ -206,7 +206,7 @@ def test_answers_are_lines_or_json_in_the_order_of_the_texts(
 
 
 def test_json_lines_that_are_read_as_texts_are_warned_of_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(answers, "open_predictor", partial(Echo, str.upper))
     warning = "warning: lines that are JSON objects are predicted as texts; to read their text, add --text-column"
@@ -220,6 +220,9 @@ def test_json_lines_that_are_read_as_texts_are_warned_of_once(
         captured = capsys.readouterr()
         assert captured.err.splitlines() == said
         assert len(captured.out.splitlines()) == 2
+    (tmp_path / "c.csv").write_text('id,text\n1,"{""a"": 1}"\n')
+    predict_texts(MODEL, (), (), tmp_path / "c.csv", RunOptions(quiet=True))
+    assert not capsys.readouterr().err, "the cell is the text"
 
 
 def test_vectors_are_numbers_and_their_text(

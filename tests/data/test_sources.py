@@ -12,6 +12,7 @@ import pytest
 from compress.data import embedded
 from compress.data.reading import places
 from compress.data.reading.file_corpus import open_corpus
+from compress.data.reading.files import TABLES
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import UNLABELLED
 from compress.data.tasks import task_of
@@ -356,14 +357,20 @@ def test_files_and_splits_that_are_not_read_are_named(write, tmp_path):
     import datasets
 
     write("set/train.jsonl", ROWS["train"])
-    for name in ("eval.jsonl", "reviews_test.jsonl", "dev.jsonl"):
+    for name in ("eval.jsonl", "reviews_test.jsonl", "dev.jsonl", "valid.jsonl"):
         write(f"set/{name}", ROWS["test"])
-    (tmp_path / "set/test.jsonl.gz").write_bytes(b"")
-    (tmp_path / "set/notes.md").write_text("x")
+    for name in ("test.jsonl.gz", "test.xlsx", "notes.md", "train.md", "train.py", "test.sh", "LICENSE.txt"):
+        (tmp_path / "set" / name).write_text("x")
     (tmp_path / "set/info.json").write_text("{}")
     read = "the names that are read: train, validation, test, unlabelled"
-    note = f"these files are not read: eval.jsonl, reviews_test.jsonl, test.jsonl.gz; {read}"
-    assert note in open_table(str(tmp_path / "set")).notes
+    found = [note for note in open_table(str(tmp_path / "set")).notes if "not read" in note]
+    assert found == [
+        "dev.jsonl is not read: valid.jsonl is the validation split",
+        f"these files are not read: eval.jsonl, reviews_test.jsonl; {read}",
+        "these files are not read: test.jsonl.gz, test.xlsx; the formats that are read: " + ", ".join(TABLES),
+    ]
+    chosen = open_table(str(tmp_path / "set"), splits={"validation": "dev", "test": "eval"})
+    assert not any("not read" in note for note in chosen.notes)
     made = {s: datasets.Dataset.from_list(ROWS["train"]) for s in ("train", "validation_matched")}
     datasets.DatasetDict(made).save_to_disk(str(tmp_path / "saved"))
     assert f"these splits are not read: validation_matched; {read}" in open_table(str(tmp_path / "saved")).notes

@@ -157,13 +157,18 @@ def test_a_quantized_model_is_refused_before_anything_is_computed(prune: Cli) ->
 
 @pytest.mark.thorough
 def test_the_contest(prune: Cli) -> None:
+    done = prune("--criterion", "first,last", "--keep", "5,4", "--dry-run")
+    assert (done.code, done.out.splitlines()) == (
+        0, ["would compare at 5 layers: first, last", "would compare at 4 layers: first, last"]
+    )  # fmt: skip
+    assert not Path("runs").exists()
     done = prune(
         "--criterion", "all", "--keep", "5", "--protect", "0,1,2,3", "--random-subsets", "9", "--json", "--set",
         "stages.0.criterion={kind: learned_gates, steps: 2}",
     )  # fmt: skip
     assert done.code == 0, done.err
     told = json.loads(done.out)
-    assert told["folder"] == "runs/cut-criteria"
+    assert told["folder"] == "runs/cut-contest"
     entries = {e["criterion"]: e for e in told["entries"]}
     assert len(entries) == 14
     assert told["entries"][0]["behind"]["value"] == 0

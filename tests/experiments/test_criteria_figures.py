@@ -18,6 +18,7 @@ from compress.errors import UserError
 from compress.experiments import criteria
 from compress.experiments.criteria import CriterionComparison, draw_layer_sets, list_layer_sets
 from compress.experiments.criteria_table import Entry, Layers
+from compress.run.folder import choose_base
 from compress.run.jobs import Outcome
 from compress.stages.prune_layers.subject import Worth
 from evaluation.quality.runs import DrawnFigures
@@ -218,3 +219,18 @@ def test_each_set_is_recovered_once_for_each_seed(monkeypatch: pytest.MonkeyPatc
     assert (drawn, 1, ["uniform", "draw 1"]) in made
     assert len(made) == len({(layers, seed) for layers, seed, _ in made}) == 3
     assert [entry.scores for entry in found] == [(0.85, 0.85)] * 2
+
+
+def test_a_comparison_goes_on_in_the_newest_folder_that_has_one_unfinished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    resume = lambda: str(choose_base("x", RunOptions(resume=True), criteria._look))  # noqa: E731
+    for name in ("x", "x-2", "x-3"):
+        (tmp_path / "runs" / name / "contest").mkdir(parents=True)
+    (tmp_path / "runs/x-3/contest/contest.json").touch()
+    (tmp_path / "runs/x-4/notes").mkdir(parents=True)
+    assert resume() == "runs/x-2"
+    for name in ("x", "x-2"):
+        (tmp_path / "runs" / name / "contest/contest.json").touch()
+    assert resume() == "runs/x-3"

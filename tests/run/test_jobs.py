@@ -21,7 +21,7 @@ from compress.errors import ExitCode, Stopped, UserError
 from compress.recipe import LoadedRecipe, Recipe
 from compress.run import RunReport
 from compress.run.folder import Request, RunFolder
-from compress.run.jobs import Job, JobSet, Outcome, child, memory, place_jobs, processes, run_jobs, runner
+from compress.run.jobs import Job, JobSet, Outcome, begin_jobs, child, memory, place_jobs, processes, run_jobs, runner
 from compress.run.jobs.child import explain_end, start
 from compress.run.jobs.job import pack, read_failure, unpack, write_failure
 from compress.run.jobs.outcome import OUTCOME, write_outcome
@@ -110,8 +110,19 @@ def test_several_runs_get_a_new_folder_or_go_on_in_theirs(
             RunFolder(job.folder, share(tmp_path).request(job), True).record(status, {}, "here")
             (job.folder / OUTCOME).touch()
 
-    assert place() == place(resume=True) == "runs/x", "there is nothing to resume"
-    (tmp_path / "runs/x").mkdir(parents=True)
+    def refuse(of: Recipe = recipe) -> None:
+        with pytest.raises(UserError) as found:
+            place(of, resume=True)
+        assert found.value.code == ExitCode.INPUT
+        assert found.value.line() == (
+            "runs/x: there is no unfinished run of x to resume; name its folder with --output, or remove --resume"
+        )
+
+    assert place() == "runs/x"
+    refuse()
+    (tmp_path / "runs/x/notes").mkdir(parents=True)
+    refuse()
+    (tmp_path / "runs/x/notes").rename(tmp_path / "runs/x/summary")
     assert (place(), place(resume=True)) == ("runs/x-2", "runs/x"), "it was stopped before its first run began"
     begin("x", 2)
     begin("x-2", 1)
@@ -124,7 +135,25 @@ def test_several_runs_get_a_new_folder_or_go_on_in_theirs(
     assert place(resume=True) == "runs/x-3", "the newest, which shows its results again"
     assert place(output=Path("runs/x-4")) == "runs/x-4"
     RunFolder(Path("runs/x-5"), Request(recipe), True).record("stopped", {}, "here")
-    assert place(recipe.model_copy(update={"seed": 7}), resume=True) == "runs/x-4", "x-5 is one run"
+    assert place(recipe.model_copy(update={"seed": 7}), resume=True) == "runs/x-4", "x-5 is one run; this is refused"
+
+
+def test_two_commands_that_start_at_once_get_two_folders(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    taken = []
+
+    def check(_: Any, shared: JobSet) -> None:
+        if not taken:
+            shared.base.mkdir(parents=True)  # as another command does meanwhile
+        taken.append(str(shared.base))
+
+    monkeypatch.setattr(runner, "_check_jobs", check)
+    _, shared = begin_jobs("x", lambda base: [make_job(recipe, base, "seed-0")], RunOptions(), None, {})
+    assert taken == ["runs/x", "runs/x-2"]
+    assert str(shared.base) == "runs/x-2"
+    assert shared.base.is_dir()
 
 
 # --- to another process -------------------------------------------------------------------------------------------

@@ -89,11 +89,11 @@ def test_a_teacher_answers_the_labels_in_their_order() -> None:
     check_same_labels(teacher, table(names=("LABEL_0", "LABEL_1")))
     with pytest.raises(UserError, match="teacher and data have different labels"):
         check_same_labels(teacher, table(names=("good", "bad")))
-    with pytest.raises(UserError, match="does not support the task of the data, token-classification"):
+    with pytest.raises(UserError, match="this data is for token-classification, and the model's head is for class"):
         check_same_labels(teacher, table("token-classification"))
 
 
 def test_many_labels_are_not_listed_in_full() -> None:
     names = [str(i) for i in range(9)]
-    with pytest.raises(UserError, match=r"with \[0, 1, 2, 3, 4, 5, …\] \(9\)"):
+    with pytest.raises(UserError, match=r"its labels are \[0, 1, 2, 3, 4, 5, …\] \(9\)"):
         check_same_task(HeadConfig("classification", labels=9), names, "regression", "m")

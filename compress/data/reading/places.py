@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,9 @@ SPLITS = {
     "test": ("test",),
     "unlabelled": ("unlabelled", "unlabeled", "unsupervised"),
 }
+_TEXTS = tuple(suffix for suffix, kind in files.SUFFIXES.items() if kind == "text")
+_PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+_OTHER_TABLES = (".xlsx", ".xls", ".ods", ".orc", ".avro")
 INFO = "info.json"
 """What describes the files of a folder: task, columns, label names, language."""
 DESCRIPTIONS = (INFO, "dataset_info.json", "state.json", "dataset_dict.json")
@@ -141,10 +144,9 @@ def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None, plai
             why=f"it contains {shown}" if names else "it is empty",
             do=f"give one file, or name the files train, validation, test with one of {', '.join(able)}",
         )
-    taken = {by_stem[stem] for stem in chosen.values()}
-    others = [p for p in sorted(path.iterdir()) if p.is_file() and p not in taken and p.name not in DESCRIPTIONS]
-    unread = [p.name for p in others if p in held or p.name.split(".")[0].lower() in _stems()]  # train.jsonl.gz
-    _note_unread("files", unread, notes)
+    if not splits:
+        _note_unread("files", {stem: one.name for stem, one in by_stem.items()}, chosen, notes)
+        _note_unreadable(path, able, notes)
     frames = {split: files.read_file(by_stem[stem], notes, plain=plain) for split, stem in chosen.items()}
     return Source(frames, str(path), _info(path))
 
@@ -200,11 +202,36 @@ def _match(names: Sequence[str], splits: Mapping[str, str] | None, where: str) -
     return {split: given[split] for split in SPLITS if split in given}
 
 
-def _note_unread(what: str, names: Sequence[str], notes: list[str]) -> None:
-    """Say which files or splits are left out: their rows may be those that a person meant to be tested on."""
-    if names:
-        shown = list_some([printable(name, 40) for name in names], 8)
-        notes.append(f"these {what} are not read: {shown}; the names that are read: {', '.join(SPLITS)}")
+def _note_unread(what: str, held: Mapping[str, str], chosen: Mapping[str, str], notes: list[str]) -> None:
+    """Say which files or splits are left out: their rows may be those that a person meant to be tested on.
+
+    held: name → how it is shown.  chosen: our split → the name that was taken for it.
+    """
+    others = []
+    for name, shown in held.items():
+        if name in chosen.values():
+            continue
+        split = next((split for split, aliases in SPLITS.items() if name.lower() in aliases), None)
+        if split is not None and split in chosen:
+            notes.append(
+                f"{printable(shown, 40)} is not read: {printable(held[chosen[split]], 40)} is the {split} split"
+            )
+        elif Path(shown).suffix.lower() not in _TEXTS:
+            others.append(printable(shown, 40))
+    if others:
+        notes.append(f"these {what} are not read: {list_some(others, 8)}; the names that are read: {', '.join(SPLITS)}")
+
+
+def _note_unreadable(folder: Path, able: Collection[str], notes: list[str]) -> None:
+    """Say which files have a split's name, and are tables in a form that is not read, such as train.jsonl.gz."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        stem, *suffixes = path.name.lower().split(".")
+        packed = len(suffixes) > 1 and f".{suffixes[-1]}" in _PACKED and f".{suffixes[-2]}" in able
+        if stem in _stems() and path.is_file() and (packed or path.suffix.lower() in _OTHER_TABLES):
+            found.append(printable(path.name, 40))
+    if found:
+        notes.append(f"these files are not read: {list_some(found, 8)}; the formats that are read: {', '.join(able)}")
 
 
 def _choose(
@@ -213,7 +240,8 @@ def _choose(
     chosen = _match(list(frames), splits, where)
     if not chosen:
         raise UserError("no train, validation or test split", where=where, why="found " + ", ".join(frames))
-    _note_unread("splits", [name for name in frames if name not in chosen.values()], notes)
+    if not splits:
+        _note_unread("splits", {name: name for name in frames}, chosen, notes)
     return {split: frames[source] for split, source in chosen.items()}
 
 

@@ -201,12 +201,7 @@ def _find_task(
     model's head is for another."""
     kind = _infer_task(task, source, asked, head, named=named)
     if head is not None and kind.head != head:
-        raise UserError(
-            f"this data is for {kind.kind}, and the model's head is for {tasks.for_head(head).kind}",
-            where=source.name,
-            do="use data for the same task as the model, set the task of the data with --task, or train a new head "
-            "(`compress finetune --new-head`)",
-        )
+        raise tasks.make_other_task_error(kind.kind, head, source.name)
     return kind
 
 

@@ -60,6 +60,17 @@ def choose(frame: Frame, asked: RequestedColumns, head: tuple[str, str] | None =
     return max(found, key=lambda task: found[task])
 
 
+def make_other_task_error(kind: str, head: tuple[str, str], where: str, why: str = "") -> UserError:
+    """For a model whose head is for another task than the data. kind: the data's."""
+    return UserError(
+        f"this data is for {kind}, and the model's head is for {for_head(head).kind}",
+        where=where,
+        why=why,
+        do="use data for the same task as the model, set the task of the data with --task, or train a new head "
+        "(`compress finetune --new-head`)",
+    )
+
+
 def for_head(head: tuple[str, str], *, paired: bool = False) -> Task:
     """The task of a model that says nothing but its head's kind and problem. paired: it is given two texts."""
     fitting = [task for task in map(task_of, kinds()) if task.head == head]

@@ -102,6 +102,11 @@ def has_objects(file: Place, columns: TextColumns) -> bool:
     return columns.named or find_kind(file) == "jsonl"
 
 
+def holds_texts(file: Place, columns: TextColumns) -> bool:
+    """Whether each line of a file is a text as it is."""
+    return find_kind(file) == "text" and not has_objects(file, columns)
+
+
 def is_blank(line: bytes) -> bool:
     """Whether a line is passed over in a file of objects."""
     return not line.strip()

@@ -18,9 +18,11 @@ from compress.run.folder import (
     FAILURE,
     JOB_LOG,
     RECORD,
+    Found,
     Request,
     choose_base,
     is_finished,
+    is_unbegun,
     read_record,
     resumable,
 )
@@ -32,6 +34,8 @@ from compress.tracking import Parent
 
 _OPTIONS = ("device", "precision", "runtime", "onnx", "threads", "tracking_uri", "experiment", "debug")
 """Of `RunOptions`, what a run elsewhere needs beside its recipe and folder."""
+SUMMARY = "summary"
+"""The folder of the tracked run above those of several runs, beside theirs."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +138,21 @@ def place_jobs(
     def share(base: Path) -> JobSet:
         return JobSet(base, options, verb, inputs, None, options.resume)
 
-    def are_done(base: Path) -> bool | None:
+    def look(base: Path) -> Found:
         jobs, shared = list_jobs(base), share(base)
-        return all(map(shared.is_done, jobs)) if any(map(shared.is_begun, jobs)) else None
+        if any(map(shared.is_begun, jobs)):
+            return Found.FINISHED if all(map(shared.is_done, jobs)) else Found.UNFINISHED
+        ours = any((job.folder / RECORD).is_file() for job in jobs)
+        return Found.NONE_YET if ours or _is_unbegun(base, jobs) else Found.FOREIGN
 
-    base = choose_base(name, options, are_done)
+    base = choose_base(name, options, look)
     return list_jobs(base), share(base)
+
+
+def _is_unbegun(base: Path, jobs: Sequence[Job]) -> bool:
+    """Whether nothing lies there but what several runs leave that ended before the first had written its record."""
+    folders = {job.folder for job in jobs}
+    return all(p.name == SUMMARY or (p in folders and p.is_dir() and is_unbegun(p)) for p in base.iterdir())
 
 
 def list_recipe_paths(recipe: Recipe) -> list[str]:

@@ -8,16 +8,17 @@ bug) leaves the others alone. Either way `--resume` makes only what is missing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.cpus import read_cpus, share_cpus
 from compress.errors import ExitCode, Stopped, UserError
-from compress.run.folder import claim, read_record, resumable, resume_command
-from compress.run.jobs.job import Job, JobSet
+from compress.run.folder import claim, make_base, read_record, resumable, resume_command
+from compress.run.jobs.job import Job, JobSet, place_jobs
 from compress.run.jobs.outcome import Outcome
 from compress.run.jobs.processes import GPUS, Executor, LocalWorkers, ThisProcess, read_tail
 from compress.run.jobs.work import AnyJob, Work, concerns_one
@@ -56,7 +57,19 @@ def run_jobs(jobs: Sequence[Job], shared: JobSet, console: Console) -> list[Outc
         return [Outcome.load(job.folder) for job in jobs]
 
 
-def check_jobs(jobs: Sequence[Job], shared: JobSet) -> None:
+def begin_jobs(
+    name: str, list_jobs: Callable[[Path], Sequence[Job]], options: RunOptions, verb: str | None,
+    inputs: Mapping[str, Path],
+) -> tuple[Sequence[Job], JobSet]:  # fmt: skip
+    """As `place_jobs`; the jobs are checked, and a new folder around theirs is made. Raises UserError."""
+    while True:
+        jobs, shared = place_jobs(name, list_jobs, options, verb, inputs)
+        _check_jobs(jobs, shared)
+        if make_base(shared.base, options):
+            return jobs, shared
+
+
+def _check_jobs(jobs: Sequence[Job], shared: JobSet) -> None:
     """Raise UserError for a folder that cannot be used, or wrong data, before anything is written.
 
     The data is that of the first run; a pool is left out, whose passages take long to choose.

@@ -12,7 +12,7 @@ from torch import nn
 from compress.data.tables.label_order import have_same_labels
 from compress.data.tables.table import Table
 from compress.data.task import Task
-from compress.data.tasks import for_head, task_of
+from compress.data.tasks import for_head, make_other_task_error, task_of
 from compress.encoder.config.encoder import HeadConfig
 from compress.encoder.modules.model import Model
 from compress.errors import UserError, printable
@@ -102,12 +102,7 @@ def check_same_labels(teacher: LoadedModel, table: Table) -> None:
 def check_same_task(head: HeadConfig, names: Sequence[str], kind: str, where: str) -> None:
     """Raise UserError unless a model's task head is one for tasks of this kind."""
     if head_of(head) != task_of(kind).head:
-        raise UserError(
-            f"the model does not support the task of the data, {kind}",
-            where=where,
-            why=f"it has {_told(head, names)}",
-            do="use data for the same task as the model, or set the task of the data with --task",
-        )
+        raise make_other_task_error(kind, head_of(head), where, f"its labels are {_listed(names)}")
 
 
 def head_of(head: HeadConfig) -> tuple[str, str]:
