@@ -70,7 +70,7 @@ def measure_beside(request: CascadeRequest, subject: Subject, parent: Candidate)
     read: dict[str, Any] = {"digest": table.measured_fingerprint, "max_length": request.max_length}
     texts = sample_texts(rows, data=dataset, **read, calls=choose_calls([subject.folder]))
     return measure(
-        subjects, rows, task=table.task, dataset=dataset, **read,
+        subjects, rows, task=table.task, label_names=table.label_names, dataset=dataset, **read,
         cost=CostPlan(texts=texts, repeats=REPEATS, seconds=SECONDS, warmup=1, throughput_rows=THROUGHPUT),
         settings=dict(request.settings), device=request.device, say=console.note, watch=console.slow_progress,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from compress.console import Console
@@ -17,6 +18,7 @@ from compress.measure.models import measure
 from compress.measure.subject import Subject
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import inspect
+from compress.modelfolder.labels import default_names
 from compress.modelfolder.meta import is_cascade
 from compress.modelfolder.names import label_models
 from compress.modelfolder.resolve import resolve
@@ -61,7 +63,7 @@ def measure_models(
         places, roles = [parent, *kept], ["teacher", *["student"] * len(kept)]
     named = zip(label_models(places), places, roles, strict=True)
     subjects = [Subject(label, place, role) for label, place, role in named]
-    info = inspect(folders[0])
+    info = inspect_with_names(folders[0], places)
     if length is not None:
         require_fixed_costs(places)
         choose_length([(s.name, inspect(s.folder).config.max_positions) for s in subjects], length)
@@ -81,6 +83,7 @@ def measure_models(
         subjects,
         rows,
         task=table.task,
+        label_names=table.label_names,
         dataset=dataset,
         **read,
         cost=cost,
@@ -111,6 +114,18 @@ def _in_fastest(subject: Subject, cost: CostPlan, options: RunOptions, console: 
     return replace(
         subject, runtime=fastest_for_shape(predictor, subject.name, cost.batch, cost.length, console).runtime
     )
+
+
+def inspect_with_names(folder: Path, others: Sequence[Path]) -> modelfolder.FolderInfo:
+    """What a folder holds; where it has no names for its labels (LABEL_0 …), with those of the first of the others that
+    has some, so that data are read in that order."""
+    info = inspect(folder)
+    unnamed = default_names(len(info.label_names))
+    if list(info.label_names) != unnamed:
+        return info
+    named = (names for other in others if list(names := inspect(other).label_names) != default_names(len(names)))
+    names = next(named, ())
+    return replace(info, label_names=names) if len(names) == len(unnamed) else info
 
 
 def open_labelled(

@@ -62,7 +62,8 @@ def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) 
         Subject(name, model, "student", runtime=runtime),
     ]
     measured = measure(
-        subjects, case.table.split("test"), task=case.table.task, dataset=f"{case.table.display_name}/test",
+        subjects, case.table.split("test"), task=case.table.task, label_names=case.table.label_names,
+        dataset=f"{case.table.display_name}/test",
         digest=case.table.measured_fingerprint, max_length=case.max_length,
         cost=CostPlan(
             batch=case.wanted.batch, length=None if case.texts else case.length,
