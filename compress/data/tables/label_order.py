@@ -12,6 +12,7 @@ from compress.data.batches.ragged import LabelArray
 from compress.errors import UserError, list_some, printable
 
 _GENERIC = re.compile(r"(LABEL_)?\d+")  # what transformers calls labels that nobody named
+MATCHED_BY_ID = "labels are matched by id because one side has no names"
 
 
 @dataclass
@@ -43,7 +44,7 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
         highest = max((int(n.max()) for n in _flat(out).values() if len(n)), default=0)
         if len(found) == len(wanted) or (unnamed_data and highest < len(wanted)):
             named = wanted if unnamed_data else found
-            out.notes.append(f"labels are matched by id because one side has no names: {show_names(named)}")
+            out.notes.append(f"{MATCHED_BY_ID}: {show_names(named)}")
             return named
     if not set(found) <= set(wanted):
         raise UserError(
