@@ -16,12 +16,12 @@ from typing import Any
 
 STOPPED = 75
 """The exit code of a command that was asked to stop and may be continued."""
-HARDLY_TIMED = tuple(
+QUICK_TIMING = tuple(
     word
     for value in ("latency.seconds=1", "latency.repeats=5", "throughput_rows=16")
     for word in ("--set", f"evaluation.{value}")
 )
-"""Flags of a command whose speeds nobody reads."""
+"""Flags for commands whose speed is not reported."""
 
 
 def finished(folder: Path, *words: str, accepted: Sequence[int] = (0,)) -> None:

@@ -18,7 +18,7 @@ import argparse
 import statistics
 from pathlib import Path
 
-from commands import HARDLY_TIMED, evaluated, finished
+from commands import QUICK_TIMING, evaluated, finished
 
 from evaluation.quality.intervals import mean_interval
 
@@ -54,7 +54,7 @@ def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> di
     """Train what is not trained yet; the figures of each model on the test rows, in hundredths."""
     folder, data = args.output / f"{name}-{labelled}-{seed}", str(args.data / name)
     common = ["--data", data, "--seed", str(seed), "--threads", str(args.threads)]
-    common += ["--max-length", str(args.max_length), "--steps", str(args.steps), *HARDLY_TIMED]
+    common += ["--max-length", str(args.max_length), "--steps", str(args.steps), *QUICK_TIMING]
     few = ["--labelled-rows", str(labelled)]
     finished(
         folder / "teacher", "finetune", "--model", args.model, *common, *few,

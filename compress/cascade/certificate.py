@@ -1,5 +1,5 @@
-"""What a cascade, or a model with early exits, was measured to be, on test rows that nothing was chosen on:
-certificate.json in its folder."""
+"""What a cascade, or a model with early exits, was measured to be, on test rows: certificate.json in its
+folder."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def measure_beside(request: CascadeRequest, subject: Subject, parent: Candidate)
     read: dict[str, Any] = {"digest": table.measured_fingerprint, "max_length": request.max_length}
     texts = sample_texts(rows, data=dataset, **read, calls=choose_calls([subject.folder]))
     return measure(
-        subjects, rows, task=table.task, dataset=dataset, **read,
+        subjects, rows, task=table.task, label_names=table.label_names, dataset=dataset, **read,
         cost=CostPlan(texts=texts, repeats=REPEATS, seconds=SECONDS, warmup=1, throughput_rows=THROUGHPUT),
         settings=dict(request.settings), device=request.device, say=console.note, watch=console.slow_progress,
     )  # fmt: skip
@@ -104,6 +104,7 @@ def issue(
         ],
         "chosen_on": {
             "split": SPLIT, "rows": len(request.table.split(SPLIT)), "tested_on": selected.rows,
+            "shared_rows": request.table.count_shared_rows("test", SPLIT),
             "tested": selected.tested, "loss": choice.loss, "p_value": choice.p_value, "expected_ms": choice.ms,
         },
         "size_mb": values["size/disk_mb"],
@@ -178,10 +179,14 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
     if found["status"] == EXCEEDED:
         proof = f"the bound of {format_points(bound)} is not met"
     what = "exits" if has_exits(found) else "models, temperatures"
+    shared = chosen.get("shared_rows", 0)
+    except_for = (
+        f", except that {format_count(shared, 'test row')} of {found['rows']:,} were among them" if shared else ""
+    )
     return (
         f"against the parent {format_ends(difference, 100, '+')} points (paired 95 % interval): on texts like these at "
         f"most {most:.2f} points are lost, {proof}. It holds because {what} and thresholds were chosen "
-        f"on {format_count(chosen['rows'], chosen['split'] + ' row')} before a test row was read"
+        f"on {format_count(chosen['rows'], chosen['split'] + ' row')} before a test row was read{except_for}"
     )
 
 

@@ -109,7 +109,7 @@ def require_own_rows(table: Table, max_drop: float, confidence: float = CONFIDEN
         if len(table.split(name)) < FEWEST_ROWS:
             why = f"found {len(table.split(name))}, required: {FEWEST_ROWS}"
             raise UserError(f"too few {name} rows for a cascade", where="--data", why=why)
-    if table.has_same_rows(SPLIT, "test"):
+    if table.count_shared_rows("test", SPLIT) == len(table.split("test")):
         raise UserError(
             "the validation rows are the test rows", where="--data",
             why="what is chosen on rows cannot be certified on them", do="add a validation split of other rows",

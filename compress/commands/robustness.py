@@ -14,10 +14,9 @@ from compress.data.batches.randomness import stream
 from compress.data.tables.table import Rows, Table
 from compress.data.text.noise import add_typos_to_rows
 from compress.errors import ExitCode, UserError, did_you_mean, printable
-from compress.measure.labelled import open_labelled
-from compress.measure.models import require_same_labels
+from compress.measure.labelled import inspect_with_names, open_labelled
+from compress.measure.models import agree_on_labels
 from compress.measure.subject import Subject
-from compress.modelfolder.cascade import inspect
 from compress.modelfolder.names import label_models
 from compress.modelfolder.resolve import resolve
 from compress.predict.cascade import open_predictor
@@ -264,7 +263,7 @@ def evaluate_robustness(
     labels = label_models(folders)
     output = free_folder(options.output, label_models(folders[:1])[0], disturbance)
     console = Console(quiet=options.quiet, json=options.json)
-    info = inspect(folders[0])
+    info = inspect_with_names(folders[0], folders[1:])
     recipe, table = open_labelled(info, options, console)
     assert recipe.data is not None
     how: dict[str, Any] = {
@@ -276,7 +275,8 @@ def evaluate_robustness(
     predictors = [open_predictor(f, task=table.task, **how) for f in folders]
     for folder, predictor in zip(folders, predictors, strict=True):
         check_same_task(predictor.head, predictor.label_names, table.task, str(folder))
-    require_same_labels([Subject(label, f) for label, f in zip(labels, folders, strict=True)], predictors)
+    subjects = [Subject(label, f) for label, f in zip(labels, folders, strict=True)]
+    agree_on_labels(subjects, predictors, table.label_names)
     rows = table.split(split)
     curves = []
     for label, predictor in zip(labels, predictors, strict=True):

@@ -1,7 +1,7 @@
 """A fit from its request to its certificate.
 
     blocks ─ their cost on this machine → study ─ their worth → planner → plans ─ made, written, evaluated → the best ─
-    measured on held-out rows → certificate
+    measured on the test rows → certificate
 
 A plan that was made and evaluated is not made again, so a stopped fit resumes where it stopped.
 """

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.data.tables.groups import columns_of
+from compress.data.tables.label_order import is_unnamed
 from compress.data.tables.table import Table
 from compress.errors import UserError
 from compress.measure.cost import CostPlan
@@ -61,7 +63,7 @@ def measure_models(
         places, roles = [parent, *kept], ["teacher", *["student"] * len(kept)]
     named = zip(label_models(places), places, roles, strict=True)
     subjects = [Subject(label, place, role) for label, place, role in named]
-    info = inspect(folders[0])
+    info = inspect_with_names(folders[0], places)
     if length is not None:
         require_fixed_costs(places)
         choose_length([(s.name, inspect(s.folder).config.max_positions) for s in subjects], length)
@@ -81,6 +83,7 @@ def measure_models(
         subjects,
         rows,
         task=table.task,
+        label_names=table.label_names,
         dataset=dataset,
         **read,
         cost=cost,
@@ -111,6 +114,16 @@ def _in_fastest(subject: Subject, cost: CostPlan, options: RunOptions, console: 
     return replace(
         subject, runtime=fastest_for_shape(predictor, subject.name, cost.batch, cost.length, console).runtime
     )
+
+
+def inspect_with_names(folder: Path, others: Sequence[Path]) -> modelfolder.FolderInfo:
+    """What a folder holds; where it has no names for its labels (LABEL_0 …), with those of the first of the others that
+    has some, so that data are read in that order."""
+    info = inspect(folder)
+    if not is_unnamed(info.label_names):
+        return info
+    names = next((names for other in others if not is_unnamed(names := inspect(other).label_names)), ())
+    return replace(info, label_names=names) if len(names) == len(info.label_names) else info
 
 
 def open_labelled(

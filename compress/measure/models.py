@@ -15,7 +15,7 @@ import numpy as np
 from compress.contracts import Measurement, Watch, unwatched
 from compress.data.batches.examples import Examples
 from compress.data.tables.groups import groups
-from compress.data.tables.label_order import have_same_labels
+from compress.data.tables.label_order import have_same_labels, is_unnamed
 from compress.data.tables.table import Rows
 from compress.data.task import Fidelity, ScoredAnswers
 from compress.data.tasks import classification
@@ -52,6 +52,7 @@ def measure(
     rows: Rows,
     *,
     task: str,
+    label_names: Sequence[str],
     dataset: str,
     digest: str,
     max_length: int,
@@ -69,14 +70,15 @@ def measure(
 ) -> list[MeasuredModel]:
     """Measure every subject on labelled `rows` of one split; the first subject of role teacher is the reference.
 
-    task: the kind of the data.  settings: of the task, in place of the models' own.  held: other labelled rows, that
-    a temperature is fitted on.  runtime: of all of them; None: of each as its folder is meant to be run.  sliced: by
-    what rows are told apart (`data.tables.groups.groups`).  group_column: of the groups that are compared with each
-    other.  say, watch: print what is done, and show how far it is.
+    task: the kind of the data.  label_names: of the data.  settings: of the task, in place of the models' own.  held:
+    other labelled rows, that a temperature is fitted on.  runtime: of all of them; None: of each as its folder is meant
+    to be run.  sliced: by what rows are told apart (`data.tables.groups.groups`).  group_column: of the groups that are
+    compared with each other.  say, watch: print what is done, and show how far it is.
 
     Raises UserError when a model does not do it, or two answer different labels.
     """
-    predictors = _open(subjects, task, device=device, precision=precision, settings=settings, runtime=runtime)
+    how: dict[str, Any] = {"device": device, "precision": precision, "settings": settings, "runtime": runtime}
+    predictors = _open(subjects, task, label_names, **how)
     kind, names = predictors[0].task, predictors[0].label_names
     answered = [_answer(s, p, rows, max_length, say, watch) for s, p in zip(subjects, predictors, strict=True)]
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
@@ -138,7 +140,7 @@ def measure(
     return measured
 
 
-def _open(subjects: Sequence[Subject], task: str, **how: Any) -> list[Predictor]:
+def _open(subjects: Sequence[Subject], task: str, label_names: Sequence[str], **how: Any) -> list[Predictor]:
     """What answers for each subject. Raises UserError where one is for another task, or two have different labels."""
     predictors = [s.predictor(task=task, **how) for s in subjects]
     for subject, predictor in zip(subjects, predictors, strict=True):
@@ -146,7 +148,7 @@ def _open(subjects: Sequence[Subject], task: str, **how: Any) -> list[Predictor]
     for subject, predictor in zip(subjects, predictors, strict=True):
         if subject.role.startswith(MEMBER):
             predictor.answer_in_order_of(predictors[0].label_names)
-    require_same_labels(subjects, predictors)
+    agree_on_labels(subjects, predictors, label_names)
     return predictors
 
 
@@ -236,8 +238,16 @@ def _churn(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Rows)
     return predictor.task.churn(ours.logits, theirs.logits, predictor.label_names, ours.examples, rows)
 
 
-def require_same_labels(subjects: Sequence[Subject], predictors: Sequence[Predictor]) -> None:
-    """Raise UserError unless all models answer the labels of the first, in its order."""
+def agree_on_labels(subjects: Sequence[Subject], predictors: Sequence[Predictor], label_names: Sequence[str]) -> None:
+    """Give models without names for their labels (LABEL_0 …) those of the data, or else of the first model with names.
+
+    label_names: of the data. Raises UserError unless all models then answer the labels of the first, in its order.
+    """
+    sides = [list(label_names), *(p.label_names for p in predictors)]
+    names = next((side for side in sides if not is_unnamed(side)), [])
+    for predictor in predictors:
+        if len(names) == len(predictor.label_names) and is_unnamed(predictor.label_names):
+            predictor.answer_in_order_of(names)
     first = predictors[0].label_names
     for subject, predictor in zip(subjects, predictors, strict=True):
         if not have_same_labels(predictor.label_names, first):

@@ -106,7 +106,8 @@ class Predictor:
 
     def answer_in_order_of(self, names: Sequence[str]) -> None:
         """Answer from now on in the order of another model's labels. Raises UserError unless they are the same."""
-        self._order = outputs_in_order(self.label_names, names, where=str(self.folder))
+        order = outputs_in_order(self.label_names, names, where=str(self.folder))
+        self._order = None if order == sorted(order) else order
         self.meta = self.meta.model_copy(update={"label_names": tuple(names)})
 
     @cached_property

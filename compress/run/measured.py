@@ -88,6 +88,7 @@ class StageMeasurer:
             subjects,
             rows,
             task=table.task,
+            label_names=table.label_names,
             dataset=dataset,
             digest=table.measured_fingerprint,
             max_length=recipe.data.max_length,

@@ -28,8 +28,9 @@ def info(head: HeadConfig | None = HEAD, labels: tuple[str, ...] = ("a", "b"), *
 
 def table(validation: int = 1000, test: int = 500, *, same: bool = False) -> Any:
     rows = {"validation": validation, "test": test}
+    shared = test if same else test - 1
     return SimpleNamespace(
-        task="classification", split=lambda name: range(rows[name]), has_same_rows=lambda one, two: same
+        task="classification", split=lambda name: range(rows[name]), count_shared_rows=lambda name, other: shared
     )
 
 

@@ -121,7 +121,7 @@ def test_what_makes_no_cascade(tmp_path: Path, small: Path, parent: Path, data: 
 
 
 def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
-    found = {
+    found: dict[str, Any] = {
         "status": "certified",
         "bounds": {"max_drop": 0.5},
         "chosen_on": {"rows": 872, "split": "validation"},
@@ -134,7 +134,11 @@ def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
     said = describe_guarantee(found)
     assert "-0.10 [-0.60, +0.40] points" in said
     assert "met on these rows and not proven for others" in said
-    assert "chosen on 872 validation rows before a test row was read" in said
+    assert said.endswith("chosen on 872 validation rows before a test row was read")
+    found |= {"chosen_on": {"rows": 872, "split": "validation", "shared_rows": 3}, "rows": 1821}
+    assert describe_guarantee(found).endswith(
+        "chosen on 872 validation rows before a test row was read, except that 3 test rows of 1,821 were among them"
+    )
 
 
 def test_the_choice_says_for_which_models_its_confidence_holds() -> None:
@@ -168,7 +172,7 @@ def test_no_confidence_is_certified_where_the_rows_chose_the_models(monkeypatch:
     model: Any = SimpleNamespace(measurement=measurement, metric="accuracy")
     parent: Any = SimpleNamespace(name="parent", folder="parent")
     alone = CascadeChoice((0,), (), 1.0, (1.0,), 0.5, 0.04)
-    table: Any = SimpleNamespace(split=lambda name: range(100))
+    table: Any = SimpleNamespace(split=lambda name: range(100), count_shared_rows=lambda name, other: 4)
     console: Any = None
     asked = CascadeRequest({}, table, 16, {}, 1.0, console, confidence=95)
     for rows_chose, told in ((False, 95), (True, None)):
@@ -177,3 +181,4 @@ def test_no_confidence_is_certified_where_the_rows_chose_the_models(monkeypatch:
         found = certificate.issue(request, [{}], Selection(alone, alone, 3, 70), parent, measured)
         assert found["bounds"] == {"max_drop": 1.0, "confidence": told}
         assert found["chosen_on"]["p_value"] == 0.04, "the rule is the same"
+        assert found["chosen_on"]["shared_rows"] == 4

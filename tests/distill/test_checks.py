@@ -22,12 +22,14 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
+from compress.errors import UserError
 from compress.stages.distill import diagnosis
 from compress.stages.distill.checks._check import Check, Course, Finding, Start
 from compress.stages.distill.checks.still_projections import matrices
 from compress.stages.distill.diagnosis import PACKAGE, Diagnosis
 from compress.stages.distill.probe import CorpusProbe, TaskProbe
 from compress.stages.distill.spec import Spec
+from compress.stages.shared.stage import PreparedStage
 from compress.training.context import NullLog
 from compress.training.module import StageModule
 
@@ -217,9 +219,6 @@ def test_a_teacher_whose_labels_stand_in_another_order(probe: TaskProbe, tokeniz
         "id2label in the teacher's config.json to positive, negative, or continue anyway with --set "
         "'stages.*.checks=warn'"
     )
-    by_number = before("label_order", replace(at, by_number=True))
-    assert by_number is not None
-    assert by_number.do == "name the data's labels in the teacher's order: --set 'data.labels=[positive, negative]'"
 
 
 def test_a_teacher_of_text_that_guesses() -> None:
@@ -396,6 +395,20 @@ def test_objectives_that_do_not_fall(probe: TaskProbe, tokenizer: Tokenizer) -> 
     assert found.text == "did not fall in 100 steps: hard_labels (1 → 1.01)"
     rows[1]["step"] = 50
     assert during("standing_objectives", at, at.ours, *rows) is None, "there is time left"
+
+
+def test_labels_that_were_matched_by_id_can_be_named_in_the_teachers_order(table: Table, tokenizer: Tokenizer) -> None:
+    read = open_table(table.name, expect_labels=["LABEL_0", "LABEL_1"])
+    probe = TaskProbe(read, tokenizer, 16, "fp32", "cpu")
+    teacher = knows(tokenizer, order=(1, 0))
+    at = start(probe, teacher)
+    source: Any = FixedRows(probe.batches)
+    prepared = PreparedStage(finish=lambda: pytest.fail("not run"), module=at.module, source=source, plan=at.plan)
+    context: Any = SimpleNamespace(device="cpu", precision="fp32", say=lambda line: None)
+    with pytest.raises(UserError) as refused:
+        diagnosis._diagnosed(at.spec, context, prepared, probe, teacher, read)
+    assert "the label orders of teacher and data differ" in str(refused.value)
+    assert refused.value.do == "name the data's labels in the teacher's order: --set 'data.labels=[positive, negative]'"
 
 
 # --- what they read -----------------------------------------------------------------------------------------------

@@ -402,3 +402,25 @@ def test_what_is_told_of_a_certificate() -> None:
         "against the parent -0.10 [-0.60, +0.40] points, exact sign test p = 0.5",
         "agreement with the parent: 98.00 [97.00, 99.00] %",
     ]
+
+
+@pytest.mark.parametrize(
+    ("shared", "status", "of_rows"), [(0, "certified", ""), (3, "certified", "3"), (500, "uncertified", "500")]
+)
+def test_a_certificate_says_how_many_test_rows_selected_plans(
+    shared: int, status: str, of_rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate.modelfolder, "fingerprint", str)
+    context = {"rows": "1000", "dataset": "x/test", "dataset_digest": "d"}
+    values = {"quality/accuracy": 0.9, "quality/accuracy_low": 0.88, "quality/accuracy_high": 0.92}
+    model: Any = SimpleNamespace(measurement=SimpleNamespace(values=values, context=context), metric="accuracy")
+    where = folder(tmp_path / "model")
+    found = certificate.issue(
+        where, tmp_path / "parent", Bounds(max_mb=1.0), Serving("onnxruntime"), [model, model], timing(), labelled=True,
+        deployed=[where / "model.onnx"], shared=shared,
+    )  # fmt: skip
+    assert (found["status"], found["shared_rows"]) == (status, shared)
+    said = " ".join(certificate.sentences(found))
+    told = f"{of_rows} of the 1,000 test rows are also validation rows, which were used to select plans"
+    assert said.count("used to select plans") == (shared > 0)
+    assert (told in said) == (shared > 0)

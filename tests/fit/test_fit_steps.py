@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -383,16 +382,6 @@ def test_what_a_forecast_says_of_its_points() -> None:
 
 
 # --- the certificate ------------------------------------------------------------------------------------------------
-
-
-def test_whether_plans_were_chosen_on_the_test_rows() -> None:
-    splits = {"validation": rows(3), "test": rows(3)}
-    same = Table(splits, "classification", ("a", "b"), {"text": "text"}, "abc", "x")
-    assert same.has_same_rows("validation", "test")
-    for again in (rows(3).take(np.array([2, 0, 1])), rows(3).take(np.array([1]))):  # in another order, or a part
-        assert replace(same, splits={**splits, "test": again}).has_same_rows("validation", "test")
-    others = Table({**splits, "test": rows(4)}, "classification", ("a", "b"), {"text": "text"}, "abc", "x")
-    assert not others.has_same_rows("validation", "test")
 
 
 @pytest.fixture

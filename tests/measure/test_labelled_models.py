@@ -22,7 +22,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     recipe = SimpleNamespace(data=SimpleNamespace(max_length=24))
     table = SimpleNamespace(
         split=lambda name: f"rows of {name}", task="classification", display_name="x",
-        fingerprint="abc", measured_fingerprint="abc",
+        fingerprint="abc", measured_fingerprint="abc", label_names=("a", "b"),
         splits={"validation": "held"},
     )  # fmt: skip
 
@@ -31,7 +31,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return []
 
     monkeypatch.setattr(labelled, "resolve", lambda name, *_: Path(name))
-    monkeypatch.setattr(labelled.modelfolder, "inspect", lambda _: None)
+    monkeypatch.setattr(labelled.modelfolder, "inspect", lambda _: SimpleNamespace(label_names=("a", "b")))
     monkeypatch.setattr(labelled, "open_labelled", lambda *_, **__: (recipe, table))
     monkeypatch.setattr(labelled, "settings_for", lambda *_: {})
     monkeypatch.setattr(labelled, "measure", measure)
@@ -88,8 +88,8 @@ def test_texts_of_the_data_are_timed_unless_a_length_is_given(
     rows, how = measured["cost"].texts
     assert (rows, measured["cost"].length) == ("rows of validation", None)
     assert how == {"data": "x/validation", "digest": "abc", "max_length": 24, "calls": real_texts.TIMED}
-    config = SimpleNamespace(max_positions=64)
-    monkeypatch.setattr(labelled.modelfolder, "inspect", lambda _: SimpleNamespace(config=config))
+    info = SimpleNamespace(config=SimpleNamespace(max_positions=64), label_names=("a", "b"))
+    monkeypatch.setattr(labelled.modelfolder, "inspect", lambda _: info)
     subjects(measured, "a", length=64)
     assert (measured["cost"].length, measured["cost"].texts) == (64, None)
     with pytest.raises(UserError, match="--length 65: a has 64 positions"):

@@ -10,6 +10,8 @@ import numpy as np
 from compress.data.batches.ragged import LabelArray
 from compress.errors import UserError, list_some, printable
 
+MATCHED_BY_ID = "labels are matched by id because one side has no names"
+
 
 @dataclass
 class Labels:
@@ -40,7 +42,7 @@ def reconcile(out: Labels, found: list[str], expected: Sequence[str] | None, whe
     fits = len(found) == len(wanted) or (unnamed_data and not unnamed_model and highest < len(wanted))
     if not by_name and fits and (unnamed_data or unnamed_model):
         named = wanted if unnamed_data else found
-        out.notes.append(f"labels are matched by id because one side has no names: {show_names(named)}")
+        out.notes.append(f"{MATCHED_BY_ID}: {show_names(named)}")
         return named
     if not by_name:
         raise UserError(

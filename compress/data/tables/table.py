@@ -120,11 +120,10 @@ class Table:
             raise UserError(f"split '{name}' not found", where=self.name, do=did_you_mean(name, self.splits))
         return self.splits[name]
 
-    def has_same_rows(self, first: str, second: str) -> bool:
-        """Whether every row of the second split is one of the first too, in any order and with any label, as where one
-        of them was missing."""
-        known, asked = (_hash_rows(self.split(name)) for name in (first, second))
-        return bool(np.isin(asked, known).all())
+    def count_shared_rows(self, name: str, other: str) -> int:
+        """How many rows of the split `name` are in the split `other` too, in any order and with any label."""
+        ours, theirs = (_hash_rows(self.split(split)) for split in (name, other))
+        return int(np.isin(ours, theirs).sum())
 
 
 def _hash_rows(rows: Rows) -> np.ndarray:

@@ -73,10 +73,10 @@ def issue(
     *,
     labelled: bool,
     deployed: Sequence[Path],
-    seen: bool = False,
+    shared: int = 0,
 ) -> dict[str, Any]:
-    """The content of the certificate. measured: the parent's figures and the model's, on held-out rows.  labelled:
-    False where the parent's answers stand for labels.  seen: plans were chosen on these rows, for want of others."""
+    """The content of the certificate. measured: the parent's figures and the model's, on the test rows.  labelled:
+    False where the parent's answers stand for labels.  shared: test rows that are validation rows too."""
     theirs, ours = (m.measurement for m in measured)
     metric = measured[1].metric
     told = {key: x for key, x in ours.values.items() if math.isfinite(x)}  # JSON has no others
@@ -87,8 +87,9 @@ def issue(
     drop = None if difference["value"] is None else -100 * difference["value"]
     over = bounds.over(mb, timing.certain, drop)
     why = [] if timing.quiet else [BUSY]
-    if seen:
-        why.append("the data has no test rows other than those used to select plans")
+    rows = int(ours.context["rows"])
+    if 0 < rows <= 2 * shared:
+        why.append(_describe_shared(shared, rows))
     if value["value"] is None or (bounds.max_drop is not None and drop is None):
         why.append(f"{metric} is undefined on these rows")
     status, why = judge(over, why)
@@ -109,7 +110,8 @@ def issue(
         "quality": {"metric": metric, **value, "labels": "given" if labelled else "the parent's answers"},
         "difference": {**difference, "p_value": told.get("vs_teacher/p_value")},
         "agreement_pct": agreement,
-        "rows": int(ours.context["rows"]),
+        "rows": rows,
+        "shared_rows": shared,
         "dataset": ours.context["dataset"],
         "dataset_digest": ours.context["dataset_digest"],
         "parent": {
@@ -187,12 +189,19 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         + ("" if found["speedup"] is None else f"; {found['speedup']:.2f}x the speed of the float parent")
     )
     lines.append(f"{metric} {format_ends(found['quality'], 100)} on {found['rows']:,} rows of {found['dataset']}")
+    shared = _describe_shared(found.get("shared_rows", 0), found["rows"])
+    if found.get("shared_rows") and shared not in found["why"]:
+        lines[-1] += f"; {shared}"
     if difference["value"] is not None:
         p = "" if difference["p_value"] is None else f", exact sign test p = {difference['p_value']:.2g}"
         lines.append(f"against the parent {format_ends(difference, 100, '+')} points{p}")
     if found["agreement_pct"]["value"] is not None:
         lines.append(f"agreement with the parent: {format_ends(found['agreement_pct'], 1)} %")
     return lines
+
+
+def _describe_shared(shared: int, rows: int) -> str:
+    return f"{shared:,} of the {rows:,} test rows are also validation rows, which were used to select plans"
 
 
 def _describe_latency(latency: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The end of a fit: the best model measured once more, on rows that nothing was chosen by, and its certificate."""
+"""The end of a fit: the best model measured once more, on the test rows, and its certificate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METRICS = {"fit/speedup": "speedup", "fit/size_mb": "size_mb"}
 
 
 def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model: Path) -> dict[str, Any]:
-    """Measure the exported file on held-out rows; the certificate goes into its folder, the card and MLflow."""
+    """Measure the exported file on the test rows; the certificate goes into its folder, the card and MLflow."""
     log, path = journal.log, journal.path
     case.console.note(f"certifying {best.name} on {len(case.table.split('test')):,} test rows")
     runtime = bench.evaluator.runtime(model)
@@ -46,7 +46,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
         timing,
         labelled=case.labelled,
         deployed=deployed,
-        seen=case.table.has_same_rows("validation", "test"),
+        shared=case.table.count_shared_rows("test", "validation"),
     )
     certificate.write(model, found)
     atomic.write_json(path / certificate.CERTIFICATE, found)
@@ -62,7 +62,8 @@ def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) 
         Subject(name, model, "student", runtime=runtime),
     ]
     measured = measure(
-        subjects, case.table.split("test"), task=case.table.task, dataset=f"{case.table.display_name}/test",
+        subjects, case.table.split("test"), task=case.table.task, label_names=case.table.label_names,
+        dataset=f"{case.table.display_name}/test",
         digest=case.table.measured_fingerprint, max_length=case.max_length,
         cost=CostPlan(
             batch=case.wanted.batch, length=None if case.texts else case.length,

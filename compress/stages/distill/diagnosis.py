@@ -17,6 +17,7 @@ from torch import nn
 
 from compress import registry
 from compress.contracts import Batch, BatchSource, EncoderOutput, TopLogits, VocabularyOutput
+from compress.data.tables.label_order import MATCHED_BY_ID
 from compress.data.tables.table import Table
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
@@ -176,7 +177,7 @@ def _diagnosed(
         projections=matrices(module.objectives),
         steps=prepared.least_steps(),
         label_names=() if table is None else tuple(table.label_names),
-        by_number=table is not None and any("matched by number" in note for note in table.notes),
+        by_number=table is not None and any(MATCHED_BY_ID in note for note in table.notes),
     )
     module.train(was)
     prepared.diagnosis = Diagnosis(start, source, context)
