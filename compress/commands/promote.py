@@ -311,6 +311,7 @@ def _build_candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str
         facts["compress.gates"] = "; ".join(f.sentence() for f in chosen.figures)
     return registering.Candidate(
         folder=chosen.folder,
+        name=model_label(chosen.folder),
         loader=loader,
         fingerprint=fingerprint,
         method=chosen.meta.method or "model",

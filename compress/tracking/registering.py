@@ -48,10 +48,11 @@ class Candidate:
     """A model folder on its way to the registry. loader: a folder of files that go beside it, by which MLflow loads it
     (`pyfunc.write_loader`); None: nothing but the folder.
 
-    dataset: (name, digest) that the figures were measured on.  facts: tags of the version.
+    name: what people call it.  dataset: (name, digest) that the figures were measured on.  facts: tags of the version.
     """
 
     folder: Path
+    name: str
     loader: Path | None
     fingerprint: str
     method: str
@@ -163,12 +164,11 @@ def _log(
     store: Store, client: MlflowClient, candidate: Candidate, experiment: str, warn: Callable
 ) -> tuple[str, str | None]:
     """A run of its own for a folder that no run of this store made. UserError unless all its files have arrived."""
-    label = candidate.folder.parent.name if candidate.folder.name in ("model", "student") else candidate.folder.name
     with tempfile.TemporaryDirectory() as scratch:
         run = open_run(
             Path(scratch) / "run",
             experiment=experiment,
-            name=label,
+            name=candidate.name,
             method=candidate.method,
             store=store,
             tags={"compress.folder": str(candidate.folder), PROMOTED_TAG: "yes"},
@@ -180,7 +180,7 @@ def _log(
         run.note(read_card(candidate.folder, CARD_LIMIT))
         key = run.model(
             candidate.folder,
-            name=label,
+            name=candidate.name,
             model_type=candidate.method,
             params={FINGERPRINT: candidate.fingerprint},
             metrics=candidate.figures,

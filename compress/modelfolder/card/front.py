@@ -10,6 +10,7 @@ from compress.errors import printable, without_folders
 from compress.modelfolder.card.facts import QUESTION_ANSWERING, Facts
 from compress.modelfolder.cross_encoder import RERANKING
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
+from compress.modelfolder.names import RESULTS
 
 _OWN_PIPELINES = ("token-classification", QUESTION_ANSWERING)  # tasks that model hubs know by the same name
 
@@ -26,7 +27,7 @@ def format_front(meta: FolderMeta, facts: Facts) -> str:
     if meta.license is not None and _LICENSE.fullmatch(meta.license):
         lines.append(f"license: {_quoted(meta.license)}")
     parents = list(dict.fromkeys(p.name for p in meta.lineage if _HUB_NAME.fullmatch(p.name)))
-    parents = [name for name in parents if name not in _NAMELESS]
+    parents = [name for name in parents if name not in RESULTS]
     if parents:
         lines.append(f"base_model: [{', '.join(map(_quoted, parents))}]")
         lines += ["base_model_relation: quantized"] if facts.quantized else []
@@ -40,8 +41,6 @@ def format_front(meta: FolderMeta, facts: Facts) -> str:
 
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,40}")
 _HUB_NAME = re.compile(r"[0-9A-Za-z][\w.-]{0,95}(/[0-9A-Za-z][\w.-]{0,95})?", re.ASCII)
-_NAMELESS = ("model", "student")
-"""Names of a run's result, which say nothing of the model."""
 _METRICS: Mapping[str, str] = {
     "accuracy": "accuracy",
     "exact_match": "exact_match",
