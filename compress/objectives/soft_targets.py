@@ -94,7 +94,8 @@ class Objective(Base):
         same_shape(ours, theirs, "classes", _KIND)
         if _spans.is_spans(batch.labels):
             ours, theirs = (_spans.pad_scores(x, batch) for x in (ours, theirs))
-            values = self._divergence(ours, theirs, _spans.find_places(batch)).mean(1)
+            real = _spans.find_places(batch) if self.per_example else None
+            values = self._divergence(ours, theirs, real).mean(1)
             return drop_padding(values, batch.real_rows).sum() / max(1, batch.rows)
         if ours.shape[0] != (batch.rows if batch.answered is None else batch.tokens):
             raise UserError(
