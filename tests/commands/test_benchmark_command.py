@@ -112,5 +112,5 @@ def test_texts_are_those_of_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
     assert samples == [(plan.throughput_rows, 24)], "throughput is that of evenly spaced rows"
     assert console.notes == ["timing a on texts of d/validation"]
     monkeypatch.setattr(command, "_predictor", lambda *_, **__: predictor(head="token_classification"))
-    with pytest.raises(UserError, match="does not support the task of the data"):
+    with pytest.raises(UserError, match="this data is for classification, and the model"):
         command._on_texts([Path("a")], ["a"], "validation", 1, 5, RunOptions(), console)
