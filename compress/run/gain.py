@@ -141,8 +141,8 @@ def _find_reason(facts: GainFacts) -> tuple[str, str]:
     if not taught and facts.rows.get(TEACHER_CONFIDENT, 0.0) >= SURE:
         return (
             f"the teacher mostly repeats the labels: {_sureness(facts)}",
-            "add text without labels with --unlabelled or --pool, where its answers are new; if there is none, make "
-            "some with --augment mix",
+            "add text without labels with --unlabelled or --pool, where its answers are new; if there is none, try "
+            "--augment mix",
         )
     if not taught:
         return (
