@@ -15,6 +15,7 @@ from compress.cascade.candidates import Candidate
 from compress.cascade.request import CascadeRequest
 from compress.data.tables.label_order import have_same_labels
 from compress.data.tables.table import format_count
+from compress.data.text.texts import find_overlap
 from compress.errors import UserError
 from compress.measure.cost import CostPlan
 from compress.measure.measured_model import MeasuredModel
@@ -90,6 +91,7 @@ def issue(
     metric, values = found.cascade.metric, {k: x for k, x in ours.values.items() if math.isfinite(x)}
     difference = read_ends(values, f"vs_teacher/{metric}_difference")
     rows = sum(found.answered)
+    validation, test = (request.table.split(name) for name in (SPLIT, "test"))
     drop = None if difference["value"] is None else -100 * difference["value"]
     return {
         "format": kind,
@@ -103,8 +105,8 @@ def issue(
             for stage, count in zip(stages, found.answered, strict=True)
         ],
         "chosen_on": {
-            "split": SPLIT, "rows": len(request.table.split(SPLIT)), "tested_on": selected.rows,
-            "shared_rows": request.table.count_shared_rows("test", SPLIT),
+            "split": SPLIT, "rows": len(validation), "tested_on": selected.rows,
+            "shared_rows": int(find_overlap(test, [validation], exact=True).sum()),
             "tested": selected.tested, "loss": choice.loss, "p_value": choice.p_value, "expected_ms": choice.ms,
         },
         "size_mb": values["size/disk_mb"],

@@ -14,6 +14,7 @@ from compress.contracts.confidence import CONFIDENCE, LEAST, MOST
 from compress.data.tables.label_order import outputs_in_order
 from compress.data.tables.table import Table
 from compress.data.tasks import for_head
+from compress.data.text.texts import find_overlap
 from compress.encoder.config.encoder import HeadConfig
 from compress.errors import UserError
 from compress.measure.calibration import FEWEST_ROWS
@@ -109,7 +110,7 @@ def require_own_rows(table: Table, max_drop: float, confidence: float = CONFIDEN
         if len(table.split(name)) < FEWEST_ROWS:
             why = f"found {len(table.split(name))}, required: {FEWEST_ROWS}"
             raise UserError(f"too few {name} rows for a cascade", where="--data", why=why)
-    if table.count_shared_rows("test", SPLIT) == len(table.split("test")):
+    if find_overlap(table.split("test"), [table.split(SPLIT)], exact=True).all():
         raise UserError(
             "the validation rows are the test rows", where="--data",
             why="what is chosen on rows cannot be certified on them", do="add a validation split of other rows",

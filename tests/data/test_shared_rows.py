@@ -1,4 +1,4 @@
-"""How many rows of one split are in another too."""
+"""Which rows of one split are in another too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from compress.data.batches.ragged import Ragged
-from compress.data.tables.table import Rows, Table
+from compress.data.tables.table import Rows
+from compress.data.text.texts import find_overlap
 
 
 def column(values: list[Any]) -> pa.ChunkedArray:
@@ -22,8 +23,7 @@ def rows(numbers: list[int], label: int = 0) -> Rows:
 
 
 def shared(test: Rows, validation: Rows) -> int:
-    table = Table({"validation": validation, "test": test}, "classification", ("a", "b"), {}, "abc", "x")
-    return table.count_shared_rows("test", "validation")
+    return int(find_overlap(test, [validation], exact=True).sum())
 
 
 @pytest.mark.parametrize(

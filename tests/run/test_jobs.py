@@ -21,9 +21,9 @@ from compress.errors import ExitCode, Stopped, UserError
 from compress.recipe import LoadedRecipe, Recipe
 from compress.run import RunReport
 from compress.run.folder import Request, RunFolder
-from compress.run.jobs import Job, JobSet, Outcome, begin_jobs, child, memory, place_jobs, processes, run_jobs, runner
+from compress.run.jobs import Job, JobSet, Outcome, begin_jobs, child, memory, processes, run_jobs, runner
 from compress.run.jobs.child import explain_end, start
-from compress.run.jobs.job import pack, read_failure, unpack, write_failure
+from compress.run.jobs.job import pack, place_jobs, read_failure, unpack, write_failure
 from compress.run.jobs.outcome import OUTCOME, write_outcome
 from compress.run.jobs.processes import Ended, LocalWorkers, read_tail
 from compress.storage.signals import StopFlag

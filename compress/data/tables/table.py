@@ -120,16 +120,6 @@ class Table:
             raise UserError(f"split '{name}' not found", where=self.name, do=did_you_mean(name, self.splits))
         return self.splits[name]
 
-    def count_shared_rows(self, name: str, other: str) -> int:
-        """How many rows of the split `name` are in the split `other` too, in any order and with any label."""
-        ours, theirs = (_hash_rows(self.split(split)) for split in (name, other))
-        return int(np.isin(ours, theirs).sum())
-
-
-def _hash_rows(rows: Rows) -> np.ndarray:
-    """(N,) int64, in this process equal for rows of the same texts."""
-    return np.fromiter((hash(texts) for part in rows.contents() for texts in part), np.int64, len(rows))
-
 
 def fingerprint(splits: Mapping[str, Rows], task: str, label_names: Sequence[str]) -> str:
     """sha256 over the content: equal for the same values whatever file format or chunking brought them."""

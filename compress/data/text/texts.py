@@ -96,12 +96,12 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
             )
 
 
-def find_overlap(rows: Rows, others: Sequence[Rows]) -> np.ndarray:
-    """(N,) bool: rows whose texts are those of a row of the others, up to case and spaces."""
-    contents = _contents(rows)
+def find_overlap(rows: Rows, others: Sequence[Rows], *, exact: bool = False) -> np.ndarray:
+    """(N,) bool: rows whose texts are those of a row of the others, up to case and spaces. exact: to the letter."""
+    contents = _contents(rows, exact)
     found = np.zeros(len(rows), bool)
     for other in others:
-        found |= is_among(contents, _contents(other))
+        found |= is_among(contents, _contents(other, exact))
     return found
 
 
@@ -137,11 +137,13 @@ def _alike(contents: np.ndarray) -> Iterator[np.ndarray]:
         yield np.concatenate(found)
 
 
-def _contents(rows: Rows) -> np.ndarray:
-    """(N,) int64, equal for texts that differ in case and spaces only; of a giant text its start and length count."""
+def _contents(rows: Rows, exact: bool = False) -> np.ndarray:
+    """(N,) int64, equal for texts that differ in case and spaces only; of a giant text its start and length count.
+    exact: equal for equal texts."""
     out = Spool(np.int64)
     for part in rows.contents():
-        out.append(np.fromiter((hash(tuple(map(_folded, texts))) for texts in part), np.int64, len(part)))
+        told = part if exact else (tuple(map(_folded, texts)) for texts in part)
+        out.append(np.fromiter(map(hash, told), np.int64, len(part)))
     return out.finish()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.contracts import Measurement
+from compress.data.text.texts import find_overlap
 from compress.fit.certificate import document as certificate
 from compress.fit.journal import Journal
 from compress.fit.make.bench import Bench
@@ -46,7 +47,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
         timing,
         labelled=case.labelled,
         deployed=deployed,
-        shared=case.table.count_shared_rows("test", "validation"),
+        shared=int(find_overlap(case.table.split("test"), [case.table.split("validation")], exact=True).sum()),
     )
     certificate.write(model, found)
     atomic.write_json(path / certificate.CERTIFICATE, found)

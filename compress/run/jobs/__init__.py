@@ -4,7 +4,7 @@ A command makes a list of runs and gets their outcomes (`run_jobs`), or has shar
 rows of files, or what a stage computes before its first step. It never knows where.
 """
 
-from compress.run.jobs.job import SUMMARY, Job, JobSet, place_jobs
+from compress.run.jobs.job import SUMMARY, Job, JobSet
 from compress.run.jobs.outcome import Outcome
 from compress.run.jobs.row_work import RowWork
 from compress.run.jobs.runner import (
@@ -20,17 +20,16 @@ from compress.run.jobs.shards import make_shards, share_parts
 
 __all__ = [
     "SUMMARY",
-    "begin_jobs",
     "Job",
     "JobSet",
     "Outcome",
     "RowWork",
+    "begin_jobs",
     "choose_executor",
     "count_places",
     "do_jobs",
     "hold_cluster",
     "make_shards",
-    "place_jobs",
     "require_cluster",
     "run_jobs",
     "share_parts",
