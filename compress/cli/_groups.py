@@ -104,9 +104,9 @@ def _runtime(choices: Sequence[str], more: str) -> Any:
     text = (
         "Runtime that computes the predictions. torch: floats, which simulate a quantized model; torch-int8: integers "
         "of a quantized model, on the CPU; torch-sparse: skips the zeros of a 2:4 sparse model, in bf16, on CUDA "
-        "capability 8.0 or more; torch-graph: torch with CUDA graphs for small batches (experimental); torch-compile: "
+        "capability 8.0 or more; torch-graph: torch with CUDA graphs for small batches; torch-compile: "
         "compiled; torchao-int8, torchao-fp8: compiled, with 8-bit products; onnxruntime, openvino: the model.onnx of "
-        "`compress export`; onnxruntime-cuda, onnxruntime-tensorrt: the same on a GPU (experimental)"
+        "`compress export`; onnxruntime-cuda, onnxruntime-tensorrt (experimental): the same on a GPU"
     )
     usual = "Default: torch; for a quantized model, its ONNX file."
     return click.option("--runtime", type=click.Choice(choices), help=f"{text}{more}. {usual}")

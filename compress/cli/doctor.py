@@ -147,10 +147,10 @@ def _gpus() -> Iterator[Finding]:
 
 
 def _triton() -> Finding:
-    """Whether losses over a vocabulary are computed by kernels of our own."""
+    """Whether norms and losses over a vocabulary are computed by kernels of our own."""
     version = _version("triton")
     if version is None:
-        found = "not installed: training on a vocabulary takes several passes, torch-compile does not work"
+        found = "not installed: norms and vocabulary losses take several passes, torch-compile does not work"
         return Finding("triton", found, "note", "install the triton version of this torch")
     return Finding("triton", version)
 

@@ -108,17 +108,16 @@ class Batch:
         kind = _torch.device(device).type
         if kind == "cpu" or self.parcel is not None or self.input_ids.device.type != "cpu":
             return self
-        return self.put_together(pinned=kind == "cuda")
+        return dataclasses.replace(self, parcel=self.build_parcel(pinned=kind == "cuda"))
 
-    def put_together(self, *, pinned: bool) -> Batch:
-        """A batch on the host with a parcel of all its tensors, and of what attention on a GPU reads of its layout.
-        pinned: of the parcel."""
+    def build_parcel(self, *, pinned: bool) -> Parcel:
+        """Of all tensors of a batch on the host, and of what attention on a GPU reads of its layout."""
         import torch as _torch
 
         laid_out = lay_out(self.cu_seqlens.diff().tolist(), self.fixed_length)
         grid = {name: _torch.from_numpy(x) for name, x in laid_out.items()}
         groups = {"fields": _tensors_of(vars(self)), "extra": _tensors_of(self.extra), "grid": grid}
-        return dataclasses.replace(self, parcel=Parcel(groups, pinned=pinned))
+        return Parcel(groups, pinned=pinned)
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device` (itself when it is already there); to an accelerator by one copy."""

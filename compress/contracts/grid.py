@@ -71,5 +71,6 @@ def _pad(lengths: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, np.n
 
     steps, ends = np.arange(length), np.cumsum(lengths)
     is_padding = (steps >= lengths[:, None]).reshape(-1)
-    sources = np.minimum((ends - lengths)[:, None] + steps, ends[:, None] - 1).clip(0).reshape(-1)
+    last = np.maximum(ends - 1, 0)[:, None]
+    sources = np.minimum((ends - lengths)[:, None] + steps, last).reshape(-1)
     return sources, np.flatnonzero(~is_padding), is_padding

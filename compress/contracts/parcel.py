@@ -35,7 +35,8 @@ class Parcel:
         content = self._buffer.numpy()  # by arrays: the tensors are small, and torch takes longer for each
         for group, places in self._places.items():
             for name, (place, _, _) in places.items():
-                content[place] = _read_bytes(groups[group][name])
+                numbers = _as_array(groups[group][name])
+                content[place].view(numbers.dtype)[:] = numbers.reshape(-1)
 
     @property
     def places(self) -> tuple[Any, ...]:
@@ -66,9 +67,8 @@ class Parcel:
         return {group: {name: view(*x) for name, x in places.items()} for group, places in self._places.items()}
 
 
-def _read_bytes(x: Tensor) -> np.ndarray:
-    import numpy as np
+def _as_array(x: Tensor) -> np.ndarray:
     import torch
 
     known = x.view(torch.int16) if x.dtype == torch.bfloat16 else x  # which numpy does not have
-    return np.frombuffer(known.detach().numpy().tobytes(), np.uint8)
+    return known.detach().numpy()

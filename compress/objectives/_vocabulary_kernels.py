@@ -6,8 +6,6 @@ As operators they have a meaning for fake tensors (tracing) too, and on a simula
 from __future__ import annotations
 
 import dataclasses
-import functools
-import logging
 from typing import Any
 
 import torch
@@ -15,16 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from compress.contracts import VocabularyOutput
-from compress.errors import printable
+from compress.encoder.kernels import working
 
 MULTIPLE = 64
 """Of numbers in a row that is made here: what a GPU multiplies fastest, and each row begins on 16 bytes."""
 _ALIGNMENT = 16
 _KINDS = (torch.float32, torch.bfloat16)
 
-_log = logging.getLogger("compress.training")
-
-_library = torch.library.Library("compress", "DEF")
+_library = torch.library.Library("compress", "FRAGMENT")
 _library.define(
     "divergence_(Tensor student, Tensor teacher, Tensor(a!) loss, Tensor(b!)? gradient, float temperature,"
     " float slope) -> ()"
@@ -37,24 +33,7 @@ _library.define("scale_(Tensor(a!) numbers, Tensor factor) -> ()")
 
 def support(logits: Tensor) -> bool:
     """Whether losses of these logits are computed here."""
-    return logits.is_cuda and logits.dtype in _KINDS and are_working()
-
-
-@functools.cache
-def are_working() -> bool:
-    """Whether Triton compiles and launches a kernel on this machine's GPU. If not, one warning reports why."""
-    try:
-        _import_triton()  # first: where it is missing, nothing else is to blame
-        ones = torch.ones(1, MULTIPLE, device="cuda")
-        launch_divergence(ones, ones, ones.new_empty(1), torch.empty_like(ones), 1.0, 1.0)
-    except Exception as error:  # whatever Triton, its compiler or a driver raise
-        why = "triton is not installed" if isinstance(error, ImportError) else str(error).strip().partition("\n")[0]
-        _log.warning(
-            "vocabulary losses take several passes on this GPU (%s); install the triton version of this torch",
-            printable(why, 160),
-        )
-        return False
-    return True
+    return logits.is_cuda and logits.dtype in _KINDS and working.are_working()
 
 
 def divergence(student: Tensor, teacher: Tensor, gradient: Tensor | None, temperature: float, slope: float) -> Tensor:

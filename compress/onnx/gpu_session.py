@@ -1,4 +1,4 @@
-"""An exported file in onnxruntime on a GPU: by its CUDA provider, or by TensorRT. Never run on a GPU: experimental.
+"""An exported file in onnxruntime on a GPU: by its CUDA provider, or by TensorRT, which was never run (experimental).
 
 Inputs are padded on the host and copied once; inputs and outputs lie in memory of torch on the device, to which the
 session is bound, so that nothing else is copied.
@@ -6,8 +6,10 @@ session is bound, so that nothing else is copied.
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, Literal
 
 import numpy as np
@@ -147,7 +149,8 @@ def open_on_gpu(source: Source, runtime: Runtime, *, precision: Literal["fp32", 
     where = "the exported model" if isinstance(source, bytes) else str(source)
     memory = math.floor(SHARE * torch.cuda.mem_get_info()[0])
     try:
-        session = start_onnxruntime(source, 1, list_providers(runtime, precision, memory))
+        with _silence_onnxruntime():
+            session = start_onnxruntime(source, 1, list_providers(runtime, precision, memory))
     except Exception as error:  # onnxruntime has a class of its own for every complaint
         raise unreadable(runtime, source, error) from error
     started = session.get_providers()
@@ -160,6 +163,24 @@ def open_on_gpu(source: Source, runtime: Runtime, *, precision: Literal["fp32", 
             code=ExitCode.ENVIRONMENT,
         )
     return BoundSession(session, torch.device("cuda", torch.cuda.current_device()), where)
+
+
+@contextmanager
+def _silence_onnxruntime() -> Iterator[None]:
+    """Without what it logs of providers, and prints where one does not start: what is to be said of that, an error
+    says."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(_FATAL)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        onnxruntime.set_default_logger_severity(_WARNING)
+
+
+_WARNING, _FATAL = 2, 4
+"""Levels of onnxruntime's log; by itself it begins with warnings."""
 
 
 def _is_open(size: Any) -> bool:

@@ -21,6 +21,7 @@ from compress.contracts.grid import MOST_PAIRS
 from compress.contracts.padding import pad_batch
 from compress.encoder.infer.prepare import PreparedModel
 from compress.encoder.modules.model import Model
+from compress.encoder.modules.varlen import supports_varlen
 from compress.training.module import StageModule
 
 MASKED_PARTS = 5
@@ -30,11 +31,20 @@ MASKED_PARTS = 5
 class FixedSizes:
     """Pads the steps that are one micro-batch. counts: what each term of the loss counts in a batch on the host.
 
-    longest: tokens of the longest sequence of the data.
+    longest: tokens of the longest sequence of the data.  most_tokens: of a step that is padded.  most_pairs: of tokens,
+    where attention computes all rows as long as the longest.
     """
 
-    def __init__(self, counts: Callable[[Batch], Mapping[str, int]], longest: int) -> None:
+    def __init__(
+        self,
+        counts: Callable[[Batch], Mapping[str, int]],
+        longest: int,
+        *,
+        most_tokens: float = math.inf,
+        most_pairs: float = MOST_PAIRS,
+    ) -> None:
         self._counts, self.longest = counts, longest
+        self._most_tokens, self._most_pairs = most_tokens, most_pairs
 
     def pad(self, batches: Sequence[Batch]) -> Sequence[Batch]:
         """The micro-batches of a step. They come back as they are where there are several, where padding would be too
@@ -42,9 +52,11 @@ class FixedSizes:
         if len(batches) != 1 or any(isinstance(x, Tensor) for x in batches[0].extra.values()):
             return batches
         (batch,) = batches
+        if batch.tokens > self._most_tokens:
+            return batches
         padded = batch
         if int(batch.cu_seqlens.diff().min()) < self.longest:
-            padded = pad_rows(batch, self.longest)
+            padded = pad_rows(batch, self.longest, self._most_pairs)
         padded = _pad_masked(padded, batch)
         if padded is batch:
             return batches
@@ -55,13 +67,16 @@ class FixedSizes:
         return [dataclasses.replace(padded, shares=shares, unpadded=batch)]
 
 
-def find_padding_obstacle(module: StageModule, rows: int, longest: int | None) -> str | None:
-    """Why steps of so many rows are not padded, for people; None: they are. longest: as in FixedSizes, where known."""
+def find_padding_obstacle(
+    module: StageModule, rows: int, longest: int | None, most_pairs: float = MOST_PAIRS
+) -> str | None:
+    """Why steps of so many rows are not padded, for people; None: they are. longest, most_pairs: as in FixedSizes,
+    where known."""
     if type(module) is not StageModule:
         return "teacher and student have different tokenizers"
     if longest is None:
         return "the texts change from epoch to epoch"
-    if not _can_attend(choose_size(rows, rows, longest)[1], longest):  # not even rows of one token
+    if choose_size(rows, rows, longest)[1] * longest**2 > most_pairs:  # not even rows of one token
         return f"{rows:,} rows of up to {longest:,} tokens take too much memory when padded"
     for name, objective in module.objectives.items():
         if not getattr(objective, "ignores_padding", False):
@@ -75,6 +90,27 @@ def find_padding_obstacle(module: StageModule, rows: int, longest: int | None) -
         if (why := _find_obstacle_of_model(model)) is not None:
             return f"the {whose} {why}"
     return None
+
+
+def attends_to_real_tokens(module: StageModule, kind: torch.dtype) -> bool:
+    """Whether rows of padding cost attention as good as nothing: it is one kernel for rows of any lengths, and no loss
+    reads its maps. kind: of the products."""
+    for objective in module.objectives.values():
+        for needs in (getattr(objective, "student_needs", None), getattr(objective, "teacher_needs", None)):
+            if needs is not None and (needs.attentions or needs.attention_scores):
+                return False
+    models = [module.student, *([module.teacher.model] if isinstance(module.teacher, PreparedModel) else [])]
+    return all(isinstance(model, Model) and _has_kernel(model, kind) for model in models)
+
+
+def _has_kernel(model: Model, kind: torch.dtype) -> bool:
+    config = model.config
+    if config.relative_bias is not None or config.disentangled is not None:
+        return False
+    return all(
+        supports_varlen(kind, shape.head_width, pattern)
+        for shape, pattern in zip(config.layers, config.patterns, strict=True)
+    )
 
 
 def _find_obstacle_of_model(model: nn.Module) -> str | None:
@@ -109,17 +145,12 @@ def _count_padding_rows(size: int, rows: int, longest: int) -> int:
     return round_up_size(rows) - rows + math.ceil(size / 5 / max(1, longest - 1))
 
 
-def pad_rows(batch: Batch, longest: int) -> Batch:
-    """The batch with rows of padding; itself where that would be too much."""
+def pad_rows(batch: Batch, longest: int, most_pairs: float = MOST_PAIRS) -> Batch:
+    """The batch with rows of padding; itself where that would be too much. most_pairs: as in FixedSizes."""
     size, rows = choose_size(batch.tokens, batch.rows, longest)
-    if not _can_attend(rows, longest) or size - batch.tokens > (rows - batch.rows) * longest:
+    if rows * longest**2 > most_pairs or size - batch.tokens > (rows - batch.rows) * longest:
         return batch
     return pad_batch(batch, size, rows, longest)
-
-
-def _can_attend(rows: int, longest: int) -> bool:
-    """Whether attention over so many rows, each as long as the longest, fits into memory."""
-    return rows * longest**2 <= MOST_PAIRS
 
 
 def _pad_masked(padded: Batch, batch: Batch) -> Batch:

@@ -3,13 +3,14 @@
 A graph has fixed shapes and fixed memory: a batch is copied to where that of the capture lay. What the host knew of
 that batch is a constant of the graph. So a step is replayed if its tensors have the same shapes, its losses count as
 many things, and what the host read of it is equal. `fixed_sizes` pads steps to that end: by what their losses are
-divided then lies in the batch. All other steps are computed as without graphs. Experimental.
+divided then lies in the batch. All other steps are computed as without graphs.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from compress.contracts import Batch
 from compress.encoder.infer.graphs import WARM_UPS, Capture, record_graph, warm_up
+from compress.encoder.kernels.add_norm import fuse_all
 from compress.errors import printable
 from compress.training.module import StageModule
 
@@ -60,6 +62,7 @@ class GraphedSteps:
     """Makes the steps of a training, by graphs where they can be.
 
     compute: a step of one batch on the device → its figures.  compute_plainly: of any batches, on the host.
+    say: what people are told; None: only of captures that fail.  most_tokens: of a step that is replayed.
     """
 
     def __init__(
@@ -67,11 +70,13 @@ class GraphedSteps:
         compute: Callable[[Batch, Mapping[str, int]], Figures],
         compute_plainly: Callable[[Sequence[Batch], Mapping[str, int]], Figures],
         device: torch.device,
-        say: Callable[[str], None],
+        say: Callable[[str], None] | None,
         capture: Capture = record_graph,
+        most_tokens: float = math.inf,
     ) -> None:
         self._compute, self._compute_plainly = compute, compute_plainly
         self._device, self._say, self._capture = device, say, capture
+        self._most_tokens = most_tokens
         self._graphs: dict[Key, _Graph] = {}
         self._seen: Counter[Key] = Counter()
         self._without = 0
@@ -84,7 +89,9 @@ class GraphedSteps:
         self._steps += 1
         self._tokens += sum(batch.tokens for batch in batches)
         self._padding += sum(batch.tokens - batch.without_padding.tokens for batch in batches)
-        key = None if self._gave_up else _find_key(batches, totals)
+        if self._gave_up or sum(batch.tokens for batch in batches) > self._most_tokens:
+            return self._compute_alone(batches, totals)
+        key = _find_key(batches, totals)
         if key is None:
             return self._make_plainly(batches, totals)
         (batch,) = batches
@@ -100,19 +107,28 @@ class GraphedSteps:
         graph.replay()
         return dict(zip(graph.names, graph.figures.clone().unbind(), strict=True))
 
-    def summarize(self) -> str:
-        """How many steps were replayed so far, for people."""
+    def summarize(self) -> str | None:
+        """How many steps were replayed so far, for people; None of none where nobody asked for graphs."""
+        if not self.replays and self._say is None:
+            return None
         padding = f"; {self._padding / self._tokens:.0%} of the tokens were padding" if self._padding else ""
         return f"{self.replays:,} of {self._steps:,} steps were replayed as CUDA graphs{padding}"
 
     def _make_plainly(self, batches: Sequence[Batch], totals: Mapping[str, int]) -> Figures:
         """As before a capture, which these steps warm up for."""
         self._without += 1
-        if self._without > PATIENCE and not self._gave_up:
-            self._stop("the shapes of the batches differ from step to step")
+        if self._without > PATIENCE:
+            self._gave_up = True
+            if self._say is not None:
+                _warn("the shapes of the batches differ from step to step")
         if self._gave_up:
-            return self._compute_plainly(batches, totals)
+            return self._compute_alone(batches, totals)
         return warm_up(lambda: self._compute_plainly(batches, totals))
+
+    def _compute_alone(self, batches: Sequence[Batch], totals: Mapping[str, int]) -> Figures:
+        """By the kernels of a graph, so that a run does not depend on which of its steps were replayed."""
+        with fuse_all():
+            return self._compute_plainly(batches, totals)
 
     def _try_capture(self, key: Key, batch: Batch, totals: Mapping[str, int]) -> _Graph | None:
         if self._seen[key] < WARM_UPS or len(self._graphs) >= MOST_GRAPHS:
@@ -120,10 +136,11 @@ class GraphedSteps:
         try:
             self._graphs[key] = self._record(batch, totals)
         except Exception as error:  # whatever CUDA, a library or the model raise
-            self._stop(f"the capture failed ({printable(str(error).strip().partition(chr(10))[0], 160)})")
+            self._gave_up = True
+            _warn(f"the capture failed ({printable(str(error).strip().partition(chr(10))[0], 160)})")
             return None
-        if len(self._graphs) == 1:
-            self._say(f"training steps like this one are replayed as CUDA graphs (experimental): {batch.tokens} tokens")
+        if len(self._graphs) == 1 and self._say is not None:
+            self._say(f"training steps like this one are replayed as CUDA graphs: {batch.tokens} tokens")
         return self._graphs[key]
 
     def _record(self, batch: Batch, totals: Mapping[str, int]) -> _Graph:
@@ -143,9 +160,9 @@ class GraphedSteps:
         constants = {name: seen.values.inspect(name).tobytes() for name in seen.values.read}
         return _Graph(buffer, constants, tuple(names), figures, replay)
 
-    def _stop(self, why: str) -> None:
-        self._gave_up = True
-        _log.warning("training without CUDA graphs from here on: %s", why)
+
+def _warn(why: str) -> None:
+    _log.warning("training without CUDA graphs from here on: %s", why)
 
 
 class RejectHostCopies(TorchDispatchMode):

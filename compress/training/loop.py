@@ -82,7 +82,8 @@ class _Run:
         )
         if plan.cuda_graphs:
             longest: int | None = getattr(source, "longest", None)
-            self.steps.use_graphs(self.source, longest, plan.batch_rows, context.say)
+            say = None if plan.cuda_graphs == "auto" else context.say
+            self.steps.use_graphs(self.source, longest, plan.batch_rows, say)
 
     # --- the course of a run ---
 

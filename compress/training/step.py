@@ -3,6 +3,7 @@ optimizer. Where the plan asks for it and it can be, as a CUDA graph."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
@@ -11,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from compress.contracts import Batch
+from compress.contracts.grid import MOST_PAIRS
+from compress.encoder.infer.graphs import MOST_TOKENS
 from compress.training import precision
 from compress.training.distributed import Alone, Team
-from compress.training.fixed_sizes import FixedSizes, find_padding_obstacle
+from compress.training.fixed_sizes import FixedSizes, attends_to_real_tokens, find_padding_obstacle
 from compress.training.graphed import GraphedSteps, find_obstacle
 from compress.training.meter import LOSS, NORM
 from compress.training.module import StageModule, Term, Trainable
@@ -76,20 +79,32 @@ class StepMaker:
 
     # --- CUDA graphs ---
 
-    def use_graphs(self, source: Prefetch, longest: int | None, batch_rows: int, say: Callable[[str], None]) -> None:
+    def use_graphs(
+        self, source: Prefetch, longest: int | None, batch_rows: int, say: Callable[[str], None] | None
+    ) -> None:
         """Replay steps from now on, where they can be; else `say` why not. source: whose steps are padded to a few
-        sizes, where they can be.  longest: tokens of the longest sequence of the data, where known."""
+        sizes, where they can be.  longest: tokens of the longest sequence of the data, where known.  say: None where
+        only steps are to be replayed that it makes faster, and nothing is to be said."""
         has_team = not isinstance(self._team, Alone)
         if (why := find_obstacle(self._module, self._device, has_team)) is not None:
-            say(f"training.cuda_graphs has no effect: {why}")
+            if say is not None:
+                say(f"training.cuda_graphs has no effect: {why}")
             return
         assert isinstance(self._module, StageModule)
+        kind = torch.bfloat16 if self._precision == "bf16" else torch.float32
+        is_free = attends_to_real_tokens(self._module, kind)
+        most_pairs = math.inf if is_free else MOST_PAIRS
+        why = find_padding_obstacle(self._module, batch_rows, longest, most_pairs)
+        if say is None and (why is not None or not is_free):
+            return
+        most_tokens = MOST_TOKENS if say is None else math.inf
         self._optimizer.keep_rate_on(self._device)
-        if (why := find_padding_obstacle(self._module, batch_rows, longest)) is not None:
-            say(f"training.cuda_graphs: only steps of equal shapes are replayed, since {why}")
-        else:
+        if why is None:
             assert longest is not None
-            source.pad = FixedSizes(self._module.counts, longest).pad
+            sizes = FixedSizes(self._module.counts, longest, most_tokens=most_tokens, most_pairs=most_pairs)
+            source.pad = sizes.pad
+        elif say is not None:
+            say(f"training.cuda_graphs: only steps of equal shapes are replayed, since {why}")
 
         def compute(batch: Batch, totals: Mapping[str, int]) -> dict[str, Tensor]:
             return self._compute([batch], 1, totals, lambda: None)
@@ -97,7 +112,7 @@ class StepMaker:
         def compute_plainly(batches: Sequence[Batch], totals: Mapping[str, int]) -> dict[str, Tensor]:
             return self._compute((batch.to(self._device) for batch in batches), len(batches), totals, lambda: None)
 
-        self._graphs = GraphedSteps(compute, compute_plainly, self._device, say)
+        self._graphs = GraphedSteps(compute, compute_plainly, self._device, say, most_tokens=most_tokens)
 
     @contextmanager
     def pause_graphs(self) -> Iterator[None]:
@@ -109,7 +124,7 @@ class StepMaker:
             self._graphs = graphs
 
     def summarize_graphs(self) -> str | None:
-        """How many steps were replayed, for people; None without graphs."""
+        """How many steps were replayed, for people; None where there is nothing to say."""
         return None if self._graphs is None else self._graphs.summarize()
 
     # --- the computation ---

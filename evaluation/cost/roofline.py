@@ -73,7 +73,7 @@ class Prediction:
         return max(self.device_ms, self.host_ms)
 
 
-LAYER_KERNELS, OTHER_KERNELS = 10, 10
+LAYER_KERNELS, OTHER_KERNELS = 8, 10
 """Launches at inference, of a layer and beside the layers; counted on the simulated device (tests/simcuda)."""
 
 
@@ -81,9 +81,9 @@ def count_forward(shape: Shape, tokens: int, length: float) -> Work:
     """One pass. length: tokens of a sequence, their mean."""
     d, f = shape.hidden, shape.inner
     flops = tokens * shape.layers * (2 * shape.layer_weights + 4 * length * d)
-    # Numbers that a token reads and writes: 6 d for three products, 4 d attention, 2 d the product after it, twice 5 d
+    # Numbers that a token reads and writes: 6 d for three products, 4 d attention, 2 d the product after it, twice 3 d
     # for residual and norm, d + f and f + d around 2 f of the activation.
-    traffic = tokens * shape.layers * (24 * d + 4 * f)
+    traffic = tokens * shape.layers * (20 * d + 4 * f)
     return Work(
         flops, 2.0 * (traffic + shape.layers * shape.layer_weights), LAYER_KERNELS * shape.layers + OTHER_KERNELS
     )

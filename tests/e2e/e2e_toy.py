@@ -283,7 +283,7 @@ def _warm_up() -> None:
         import sklearn.linear_model  # noqa: F401
     for package in (compress, evaluation):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.endswith(("__main__", "._triton")):  # kernels, which no CPU imports
+            if not module.name.endswith(("__main__", "_triton")):  # kernels, which no CPU imports
                 importlib.import_module(module.name)
     with tempfile.TemporaryDirectory() as folder:
         Store(f"sqlite:///{folder}/mlflow.db").client().search_experiments()

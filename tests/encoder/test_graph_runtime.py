@@ -66,21 +66,21 @@ def test_a_bucket_holds_any_rows_that_it_is_chosen_for() -> None:
         lengths = random.integers(1, random.integers(2, 65), random.integers(1, 60))
         found = choose_bucket(int(lengths.sum()), len(lengths), int(lengths.max()), 64)
         assert found is not None
-        bounds = lay_in_bucket(batch(lengths.tolist(), UNIFORM), found, pinned=False).cu_seqlens
+        bounds = lay_in_bucket(batch(lengths.tolist(), UNIFORM), found).cu_seqlens
         assert (int(bounds[-1]), len(bounds) - 1) == found[:2]
         assert 1 <= int(bounds.diff().min()) <= int(bounds.diff().max()) <= found.length
 
 
 def test_rows_lie_before_the_padding_in_a_bucket() -> None:
     given = batch([2, 3], UNIFORM)
-    made = lay_in_bucket(given, Bucket(8, 4, 5), pinned=False)
+    made = lay_in_bucket(given, Bucket(8, 4, 5))
     assert made.cu_seqlens.tolist() == [0, 2, 5, 7, 8]
     assert made.position_ids.tolist() == [0, 1, 0, 1, 2, 0, 1, 0]
     for name in ("input_ids", "segment_ids"):
         assert getattr(made, name).tolist() == [*getattr(given, name).tolist(), 0, 0, 0]
     assert made.max_length == 5
-    assert made.parcel is not None
-    assert made.parcel.places == lay_in_bucket(batch([4], UNIFORM), Bucket(8, 4, 5), pinned=False).parcel.places  # pyright: ignore
+    other = lay_in_bucket(batch([4], UNIFORM), Bucket(8, 4, 5))
+    assert made.build_parcel(pinned=False).places == other.build_parcel(pinned=False).places
 
 
 @pytest.mark.parametrize("name", thorough_but(["bert"], list(VARIATIONS)))

@@ -66,12 +66,17 @@ class Runtime:
         self.given: list[Any] = []
         self._there, self._started = there, started
         self.SessionOptions = SimpleNamespace
+        self.levels: list[int] = []
+
+    def set_default_logger_severity(self, level: int) -> None:
+        self.levels.append(level)
 
     def get_available_providers(self) -> list[str]:
         return self._there
 
     def InferenceSession(self, source: Any, options: Any, providers: list[Any]) -> Any:  # noqa: N802
         self.given.append(providers)
+        print("*************** EP Error ***************")  # what it prints of a provider that does not start
         entry = SimpleNamespace(name="logits", shape=["batch", 2], type="tensor(float)")
         ids = SimpleNamespace(name="input_ids")
         return SimpleNamespace(
@@ -120,11 +125,15 @@ def test_what_onnxruntime_is_given(installed: Any) -> None:
          "CPUExecutionProvider; install the libraries that it needs"),
     ],
 )  # fmt: skip
-def test_a_provider_that_is_missing_is_one_line(there: Any, started: Any, line: str, installed: Any) -> None:
-    installed(there, started)
+def test_a_provider_that_is_missing_is_one_line(
+    there: Any, started: Any, line: str, installed: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub = installed(there, started)
     with pytest.raises(UserError) as error:
         open_on_gpu(b"file", "onnxruntime-cuda")
     assert error.value.line().startswith(f"--runtime onnxruntime-cuda: {line}")
+    assert not capsys.readouterr().out
+    assert stub.levels in ([], [4, 2])
     assert error.value.code == ExitCode.ENVIRONMENT
 
 

@@ -403,7 +403,46 @@ def _scale_numbers(numbers: Tensor, factor: Tensor) -> None:
     numbers.copy_(numbers.float() * factor)
 
 
+def _factor(like: Tensor, seed: Tensor | None, rate: float) -> Tensor | float:
+    if seed is None:
+        return 1.0
+    random = torch.Generator().manual_seed(int(seed))
+    return (torch.rand(like.shape, generator=random) >= rate) / (1 - rate)
+
+
+def _add_norm(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor | None, seed: Tensor | None, made: Tensor,
+              narrow: Tensor | None, means: Tensor | None, scales: Tensor | None, rate: float,
+              eps: float) -> None:  # fmt: skip
+    total = x.float() + added.float() * _factor(x, seed, rate)
+    variance, mean = torch.var_mean(total, -1, correction=0)
+    scale = (variance + eps).rsqrt()
+    found = (total - mean[..., None]) * scale[..., None] * weight.float()
+    found = found if bias is None else found + bias.float()
+    for to, value in ((made, found), (narrow, found), (means, mean.flatten()), (scales, scale.flatten())):
+        if to is not None:
+            to.copy_(value)
+
+
+def _add_norm_backward(wide: Tensor | None, narrow: Tensor | None, x: Tensor, added: Tensor, weight: Tensor,
+                       seed: Tensor | None, means: Tensor, scales: Tensor, to_x: Tensor, to_added: Tensor,
+                       sums: Tensor | None, rate: float) -> None:  # fmt: skip
+    given = [g.float() for g in (wide, narrow) if g is not None]
+    gradient, factor = sum(given[1:], given[0]), _factor(x, seed, rate)
+    each = (*x.shape[:-1], 1)
+    normed = (x.float() + added.float() * factor - means.view(each)) * scales.view(each)
+    if sums is not None:
+        sums.zero_()
+        sums[0, 0] = (gradient * normed).flatten(0, -2).sum(0)
+        sums[1, 0] = gradient.flatten(0, -2).sum(0)
+    inner = gradient * weight.float()
+    centred = inner - inner.mean(-1, keepdim=True) - normed * (inner * normed).mean(-1, keepdim=True)
+    to_x.copy_(centred * scales.view(each))
+    to_added.copy_(centred * scales.view(each) * factor)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
+    "compress::add_norm_": _add_norm,
+    "compress::add_norm_backward_": _add_norm_backward,
     "compress::scale_": _scale_numbers,
     "compress::divergence_": _divergence,
     "compress::cross_entropy_": _cross_entropy,
@@ -468,7 +507,8 @@ def report_one_device() -> Iterator[None]:
             stack.enter_context(mock.patch.object(torch.cuda, name, reply))
         stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
         stack.enter_context(mock.patch("compress.training.efficiency.PRODUCT", 16))
-        stack.enter_context(mock.patch("compress.objectives._vocabulary_kernels.are_working", return_value=True))
+        stack.enter_context(mock.patch("compress.encoder.kernels.working.are_working", return_value=True))
+        stack.enter_context(mock.patch("compress.encoder.kernels.add_norm.SMALLEST", 0))
         yield
 
 

@@ -127,11 +127,11 @@ if __name__ == "__main__":
     made: dict[str, Any] = {}
     with device.simulate() as recorded:
         for name in sys.argv[1:]:
-            case, lengths, varies, parts = name.split(",")
+            case, lengths, varies, parts, *asked = name.split(",")
             if lengths == "log-normal":
                 source = MixedLengths(CASES[case])
             else:
                 source = Source(CASES[case], LENGTHS[lengths], varies=varies == "varying", parts=int(parts))
             with mock.patch("compress.training.graphed.PATIENCE", STEPS // 2):
-                made[name] = compare(CASES[case], source, recorded)
+                made[name] = compare(CASES[case], source, recorded, **({"cuda_graphs": "auto"} if asked else {}))
     print(json.dumps(made))

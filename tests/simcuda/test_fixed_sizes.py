@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +17,14 @@ from compress.contracts import Batch
 from compress.contracts.grid import MOST_PAIRS
 from compress.encoder.infer.graphs import WARM_UPS
 from compress.encoder.infer.prepare import PreparedModel
-from compress.training.fixed_sizes import FixedSizes, choose_size, find_padding_obstacle, pad_rows, round_up_size
+from compress.training.fixed_sizes import (
+    FixedSizes,
+    attends_to_real_tokens,
+    choose_size,
+    find_padding_obstacle,
+    pad_rows,
+    round_up_size,
+)
 from compress.training.graphed import MOST_GRAPHS
 from compress.training.module import StageModule
 
@@ -83,6 +91,13 @@ def test_objectives_that_compare_rows_with_each_other_are_named() -> None:
     assert find_obstacle(module, 32, 512) == "32 rows of up to 512 tokens take too much memory when padded"
 
 
+def test_padding_is_free_where_one_kernel_attends_to_rows_of_any_lengths() -> None:
+    free = {name for name in PADDED if attends_to_real_tokens(build(CASES[name]), torch.bfloat16)}
+    assert free == set(PADDED) - {"TinyBERT", "attention KL"}  # whose losses read maps
+    assert not any(attends_to_real_tokens(build(CASES[name]), torch.float32) for name in free)
+    assert find_padding_obstacle(build(CASES["tags"]), 32, 512, math.inf) is None
+
+
 def test_an_obstacle_is_named_exactly_where_no_step_of_so_many_rows_is_padded() -> None:
     module, longest = build(CASES["task"]), 64
     limit = MOST_PAIRS // longest**2
@@ -102,6 +117,9 @@ def test_what_cannot_be_padded_stays_as_it_is() -> None:
     assert sizes.pad(whole) is whole
     too_long = int(MOST_PAIRS**0.5)
     assert pad_rows(batch, too_long) is batch
+    assert pad_rows(batch, too_long, math.inf).rows > batch.rows
+    few = FixedSizes(lambda batch: counts, LONGEST, most_tokens=batch.tokens - 1)
+    assert few.pad(alone := [batch]) is alone
     masked = CASES["DistilBERT"].label(whole[0])
     (padded,) = sizes.pad([masked])
     assert padded.real_rows is None

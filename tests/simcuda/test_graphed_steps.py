@@ -42,6 +42,17 @@ def test_steps_of_mixed_lengths_are_replayed() -> None:
         assert figures["said"][-1].endswith("replayed as CUDA graphs; 8% of the tokens were padding")
 
 
+@pytest.mark.thorough
+def test_small_steps_are_replayed_unasked_where_padding_is_free() -> None:
+    free, others = "tags,log-normal,varying,1,auto", ["TinyBERT,equal,same,1,auto", "contrastive,equal,same,1,auto"]
+    found = run_script("graphed_steps.py", free, *others)
+    assert found[free]["replays"] == found[free]["repeated"] > 0
+    (line,) = found[free]["said"]
+    assert line.endswith("replayed as CUDA graphs; 8% of the tokens were padding")
+    for name in others:
+        assert (found[name]["replays"], found[name]["said"], found[name]["warnings"]) == (0, [], []), name
+
+
 def test_what_cannot_be_a_graph_is_reported() -> None:
     gpu, module = torch.device("cuda", 0), nn.Linear(1, 1)
     assert find_obstacle(module, torch.device("cpu"), False) == "there are no CUDA graphs on a CPU"
@@ -49,7 +60,8 @@ def test_what_cannot_be_a_graph_is_reported() -> None:
     assert find_obstacle(module, gpu, False) == "a loss of this training changes from step to step"
 
 
-def test_graphs_are_off_by_default_and_old_recipes_keep_their_hash() -> None:
-    assert not TrainingPlan().cuda_graphs
+def test_old_recipes_keep_their_hash() -> None:
+    assert TrainingPlan().cuda_graphs == "auto"
     assert "cuda_graphs" not in TrainingPlan().model_dump()
     assert TrainingPlan(cuda_graphs=True).model_dump()["cuda_graphs"] is True
+    assert TrainingPlan(cuda_graphs=False).model_dump()["cuda_graphs"] is False

@@ -3,7 +3,7 @@
 A few sequences are computed by the GPU sooner than the host launches their kernels one by one. A graph has fixed shapes
 and fixed memory, so that a batch is copied, with rows of padding behind its own, to where that of the capture lay: one
 of the size of the smallest bucket that it fits into (`choose_bucket`). Each bucket is captured at its first batch.
-Larger batches are computed as by `prepare`, on real tokens only. Experimental.
+Larger batches are computed as by `prepare`, on real tokens only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.contracts.padding import pad_batch
+from compress.contracts.parcel import Parcel
 from compress.encoder.infer.prepare import Precision, PreparedModel, prepare
+from compress.encoder.kernels.add_norm import fuse_all
 from compress.encoder.modules.model import NOTHING, Model
 from compress.errors import ExitCode, UserError, printable
 
@@ -69,13 +71,13 @@ def choose_bucket(tokens: int, rows: int, longest: int, positions: int) -> Bucke
     return None
 
 
-def lay_in_bucket(batch: Batch, bucket: Bucket, *, pinned: bool) -> Batch:
-    """What the encoder reads of a batch on the host, padded, and ready to be copied. pinned: the copy's source."""
+def lay_in_bucket(batch: Batch, bucket: Bucket) -> Batch:
+    """What the encoder reads of a batch on the host, padded."""
     read = dataclasses.replace(
         batch, labels=None, pair_labels=None, mlm_positions=None, mlm_labels=None, special_mask=None, answered=None,
         extra={}, grid=None, parcel=None,
     )  # fmt: skip
-    return pad_batch(read, *bucket).put_together(pinned=pinned)
+    return pad_batch(read, *bucket)
 
 
 def capture_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], object]]:
@@ -89,7 +91,7 @@ def warm_up(compute: Callable[[], Result]) -> Result:
     """Compute as before a capture: on a stream of its own. Later work waits for it."""
     stream = _open_stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    with torch.cuda.stream(stream), fuse_all():
         result = compute()
     torch.cuda.current_stream().wait_stream(stream)
     return result
@@ -104,7 +106,7 @@ def record_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], ob
     graph, here = torch.cuda.CUDAGraph(), torch.cuda.stream(torch.cuda.current_stream())
     try:
         # Of a capture that fails, torch leaves the stream current.
-        with here, torch.cuda.graph(graph, pool=_find_pool(), capture_error_mode="thread_local"):
+        with here, torch.cuda.graph(graph, pool=_find_pool(), capture_error_mode="thread_local"), fuse_all():
             result = compute()
     except Exception:
         _clean_up()
@@ -142,9 +144,8 @@ class _Captured:
         """first: a batch on the host that fits into the bucket."""
         self.bucket, self.device = bucket, device
         self.per_token = model.head_configs["task"].per_token
-        padded = self._lay(first)
-        assert padded.parcel is not None
-        self.buffer, there = padded.parcel.load(device)
+        padded = lay_in_bucket(first, bucket)
+        self.buffer, there = self._build_parcel(padded).load(device)
         batch = padded.unpack(there, device)
 
         def compute() -> Tensor:
@@ -157,14 +158,12 @@ class _Captured:
 
     def answer(self, batch: Batch) -> Tensor:
         """(B, C), or (T, C) of a head that answers every token: of the batch alone, in memory of its own."""
-        padded = self._lay(batch.on_host)
-        assert padded.parcel is not None
-        padded.parcel.refill(self.buffer)
+        self._build_parcel(lay_in_bucket(batch.on_host, self.bucket)).refill(self.buffer)
         self.replay()
         return self.logits[: batch.tokens if self.per_token else batch.rows].clone()
 
-    def _lay(self, batch: Batch) -> Batch:
-        return lay_in_bucket(batch, self.bucket, pinned=self.device.type == "cuda")
+    def _build_parcel(self, padded: Batch) -> Parcel:
+        return padded.build_parcel(pinned=self.device.type == "cuda")
 
 
 class GraphedModel(PreparedModel):

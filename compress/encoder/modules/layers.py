@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compress.encoder.config.encoder import Activation, EncoderConfig, LayerShape
-from compress.encoder.integers.fake_quantized import compute_weight
+from compress.encoder.integers.fake_quantized import Quantized, compute_weight
+from compress.encoder.kernels import add_norm
 from compress.encoder.modules.dropout import Dropout
 from compress.encoder.modules.layout import AttentionMaps, Layout
 from compress.encoder.modules.pattern import FULL, AttentionPattern
@@ -249,6 +250,8 @@ class IdleLinear(nn.Linear):
 
 def cast_for_autocast(x: Tensor) -> Tensor:
     """x in autocast's precision: cast once, where autocast would cast it anew for each of several products."""
+    if (narrow := add_norm.narrowed(x)) is not None:
+        return narrow
     device = x.device.type
     if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
         return x
@@ -268,6 +271,8 @@ class FeedForward(nn.Module):
         self.act = activation(config.activation)
 
     def forward(self, x: Tensor) -> Tensor:
+        if not isinstance(self.up, Quantized):  # which rounds what it is given, in fp32
+            x = x if (narrow := add_norm.narrowed(x)) is None else narrow
         if not self.gated:
             return self.down(self.act(self.up(x)))
         inner, gate = self.up(x).chunk(2, dim=-1)
@@ -320,8 +325,7 @@ class EncoderLayer(nn.Module):
 
     def add_attention(self, x: Tensor, added: Tensor) -> Tensor:
         """The states between the halves. added: what `attend` gave."""
-        x = x + self.dropout(added)
-        return x if self.pre_norm else self.attention_norm(x)
+        return self._add(x, added, self.attention_norm)
 
     def feed(self, x: Tensor) -> Tensor:
         """The output of the feed-forward part for the states x between the halves."""
@@ -329,8 +333,16 @@ class EncoderLayer(nn.Module):
 
     def add_feed_forward(self, x: Tensor, added: Tensor) -> Tensor:
         """The output of the layer. added: what `feed` gave."""
-        x = x + self.dropout(added)
-        return x if self.pre_norm else self.output_norm(x)
+        return self._add(x, added, self.output_norm)
+
+    def _add(self, x: Tensor, added: Tensor, norm: nn.Module) -> Tensor:
+        """A residual, and the norm after it where it comes after."""
+        if self.pre_norm:
+            return x + self.dropout(added)
+        if add_norm.support(x, added, norm):
+            rate = self.dropout.p if self.dropout.training else 0.0
+            return add_norm.add_norm(x, added, cast(nn.LayerNorm, norm), rate)
+        return norm(x + self.dropout(added))
 
 
 class Pooler(nn.Module):
