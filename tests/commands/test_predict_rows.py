@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -94,6 +95,22 @@ def test_a_line_without_end_is_refused_at_a_limit(monkeypatch: pytest.MonkeyPatc
 def sizes(rows: Iterable[Row | None], **how: Any) -> list[int]:
     """Rows of each window."""
     return [len(window) for window in divide(rows, **how)]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (gzip.compress(b"a fine film\n"), "this is gzip data; unpack it first (`gunzip`)"),
+        ("a fine film\n".encode("utf-16"), "this is UTF-16 text; convert it: `iconv -f UTF-16 -t UTF-8`"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_a_file_of_another_form_says_which(content: bytes, line: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        list(reading.read_rows(file, EMBEDDED))
+    assert error.value.line() == f"{file}: {line}"
 
 
 def test_rows_that_must_not_wait_are_answered_with_what_is_there() -> None:

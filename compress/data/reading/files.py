@@ -80,6 +80,13 @@ def read_lines(path: Path) -> Frame:
     return builder.finish()
 
 
+def refuse_disguise(head: bytes, where: str) -> None:
+    """Raise UserError for the first bytes of a file that are packed, a pointer, or text in UTF-16."""
+    for magic, what, do in _DISGUISES:
+        if head.startswith(magic):
+            raise UserError(f"this is {what}", where=where, do=do)
+
+
 def look(path: Place) -> bytes:
     """The first kilobyte of a readable, non-empty file that is what its name says. Raises UserError otherwise."""
     if isinstance(path, Path):
@@ -97,9 +104,7 @@ def look(path: Place) -> bytes:
         raise UserError("cannot read the file", where=str(path), why=error.strerror or str(error)) from error
     if not head:
         raise UserError("the file is empty", where=str(path), do="give a file with at least one row")
-    for magic, what, do in _DISGUISES:
-        if head.startswith(magic):
-            raise UserError(f"this is {what}", where=str(path), do=do)
+    refuse_disguise(head, str(path))
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):
         raise UserError(

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import PurePath, PurePosixPath
 
 from compress.data.reading import text_files
-from compress.data.reading.files import SUFFIXES, look
+from compress.data.reading.files import SUFFIXES, look, refuse_disguise
 from compress.data.reading.pipe import lines_as_they_come
 from compress.data.reading.places import DESCRIPTIONS
 from compress.data.reading.remote import Place, RemotePath
@@ -120,7 +120,10 @@ def read_raw_lines(file: Place, offset: int = 0) -> Iterator[bytes | None]:
     try:
         with file.open("rb") as stream:
             stream.seek(offset)
-            yield from iter(lambda: stream.readline(text_files.LINE_LIMIT + 1), b"")
+            for number, line in enumerate(iter(lambda: stream.readline(text_files.LINE_LIMIT + 1), b"")):
+                if number == offset == 0:
+                    refuse_disguise(line, str(file))
+                yield line
     except OSError as error:
         raise make_unreadable_error(file, error) from error
 
