@@ -91,7 +91,7 @@ def _on_texts(
     console.note(f"timing {', '.join(labels)} on texts of {data}")
     plan = CostPlan(batch=batch, texts=texts, repeats=repeats)
     few = sample_rows(rows, plan.throughput_rows)
-    samples = [sample_rows(p.encode_rows(few, **read), plan.throughput_rows) for p in predictors]
+    samples = [p.encode_rows(few, **read) for p in predictors]
     return predictors, samples, plan
 
 

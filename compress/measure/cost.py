@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from evaluation.cost.latency import Latency, compare_latencies, find_synchronize
 from evaluation.cost.memory import peak_memory_mb
 from evaluation.cost.size import MB, count_parameters, weights_bytes
 
-_Taken = TypeVar("_Taken", Examples, Rows)
 ENERGY = "energy/joules_per_1000_texts"
 """Of the whole device, where its counters can be read."""
 
@@ -106,7 +105,7 @@ def cost_ratios(ours: Cost, teacher: Cost) -> dict[str, float]:
 
 
 def measure_cost(
-    predictors: Sequence[Predictor], samples: Sequence, cost: CostPlan, watch: Watch = unwatched
+    predictors: Sequence[Predictor], samples: Sequence[Examples], cost: CostPlan, watch: Watch = unwatched
 ) -> list[Cost]:
     """Size, operations, latency, throughput and memory of each model. Speeds that a busy machine kept from being known
     are left out.
@@ -141,7 +140,7 @@ def measure_cost(
         values = {
             **_sizes(shaped[i]),
             **speeds,
-            **known_throughput(throughputs[i], len(samples[i])),
+            **known_throughput(throughputs[i], _count_rows(samples[i])),
             "memory/peak_mb": peak_memory_mb(passes[i], device),
         }
         context = _context(shaped[i], latencies[i], samples[i])
@@ -149,7 +148,7 @@ def measure_cost(
         if counters.found and throughputs[i].is_known and throughputs[i].clock == "wall time":
             joules = measure_energy(lambda i=i: (passes[i](), wait and wait()), counters.found)
             if joules is not None:
-                values[ENERGY] = 1000 * joules / len(samples[i])
+                values[ENERGY] = 1000 * joules / _count_rows(samples[i])
                 context["energy_of"] = counters.names
         results.append(Cost(Measurement(values, context), latency, throughputs[i]))
     return results
@@ -201,13 +200,13 @@ def _computed_by(predictor: Predictor) -> dict[str, str]:
     }
 
 
-def _context(shaped: _Shaped, latency: Latency, sample) -> dict[str, str]:
+def _context(shaped: _Shaped, latency: Latency, sample: Examples) -> dict[str, str]:
     p = shaped.predictor
     return {
         **_computed_by(p),
         "latency_shape": str(shaped.shape),
         **({"latency_tokens": shaped.tokens} if shaped.tokens else {}),
-        "throughput_mix": f"{len(sample)} rows, mean {sample.lengths.mean():.1f} tokens, up to {p.max_tokens} at once",
+        "throughput_mix": f"{_tell_rows(sample)}, up to {p.max_tokens} at once",
         "repeats": str(latency.repeats),
         "clock": latency.clock,
         "contaminated": "no" if latency.is_known else "yes",
@@ -234,8 +233,31 @@ def replace_rows(batch: Batch, rows: int) -> Batch:
     )
 
 
-def sample_rows(examples: _Taken, rows: int) -> _Taken:
-    """Evenly spaced rows, or all of them: the lengths of real input, the same rows for every model."""
-    if len(examples) <= rows:
+def sample_rows(rows: Rows, count: int) -> Rows:
+    """So many, evenly spaced, or all of them: the lengths of real input, the same rows for every model."""
+    return rows if len(rows) <= count else rows.take(_spread(len(rows), count))
+
+
+def sample_examples(examples: Examples, count: int) -> Examples:
+    """What was encoded of so many rows, as `sample_rows` would draw them, each with all its windows."""
+    numbers, firsts = np.unique(examples.numbers, return_index=True)
+    if len(numbers) <= count:
         return examples
-    return examples.take(np.linspace(0, len(examples) - 1, rows).astype(int))
+    drawn = numbers[np.argsort(firsts)][_spread(len(numbers), count)]
+    return examples.take(np.flatnonzero(np.isin(examples.numbers, drawn)))
+
+
+def _spread(total: int, count: int) -> np.ndarray:
+    return np.linspace(0, total - 1, count).astype(int)
+
+
+def _tell_rows(examples: Examples) -> str:
+    """How many, and how long they are, for people."""
+    rows, windows = _count_rows(examples), len(examples)
+    divided = "" if rows == windows else f" in {windows} windows"
+    return f"{rows} rows{divided}, mean {len(examples.ids) / rows:.1f} tokens"
+
+
+def _count_rows(examples: Examples) -> int:
+    """Rows of the data, of which windows are parts."""
+    return len(np.unique(examples.numbers))

@@ -22,7 +22,7 @@ from compress.data.tasks import classification
 from compress.encoder.integers.fake_quantized import integer_megabytes
 from compress.errors import UserError, printable
 from compress.measure.calibration import Calibration, calibration, fitting_rows
-from compress.measure.cost import CostPlan, cost_ratios, measure_cost, sample_rows
+from compress.measure.cost import CostPlan, cost_ratios, measure_cost, sample_examples
 from compress.measure.measured_model import INTEGER_MB, MeasuredModel, rename_simulated
 from compress.measure.quality import (
     compare_quality,
@@ -94,7 +94,7 @@ def measure(
         cost = replace(cost, texts=texts)
     if cost.timed:
         say("timing " + ", ".join(s.name for s in subjects))
-    costs = measure_cost(predictors, [sample_rows(a.examples, cost.throughput_rows) for a in answered], cost, watch)
+    costs = measure_cost(predictors, [sample_examples(a.examples, cost.throughput_rows) for a in answered], cost, watch)
     apart = groups(kind, rows, names, sliced)
     compared = [] if group_column is None else groups(kind, rows, names, [group_column], flag="group column")
     held = fitting_rows(held)

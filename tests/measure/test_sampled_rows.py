@@ -1,0 +1,37 @@
+"""Which rows throughput is measured on, and how many they are: a row may be several windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compress.data.batches.examples import Examples
+from compress.measure.cost import _count_rows, _tell_rows, sample_examples
+
+
+def build(numbers: list[int]) -> Examples:
+    """Windows of two tokens."""
+    count, none = len(numbers), np.zeros(len(numbers))
+    ids, offsets = np.zeros(2 * count, np.int32), np.arange(0, 2 * count + 1, 2)
+    segments, special = np.zeros(2 * count, np.uint8), np.zeros(2 * count, bool)
+    return Examples(ids, offsets, segments, special, none, np.array(numbers), 0, "")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "rows", "taken"),
+    [
+        ([1, 2, 3, 4, 5], 3, [1, 3, 5]),
+        ([1, 2, 3], 3, [1, 2, 3]),
+        ([1, 1, 1, 2, 3, 3, 4, 5], 3, [1, 1, 1, 3, 3, 5]),
+        ([9, 9, 2, 5], 2, [9, 9, 5]),  # in the order of the data, whatever its numbers
+    ],
+)
+def test_a_row_is_drawn_with_all_its_windows(numbers: list[int], rows: int, taken: list[int]) -> None:
+    found = sample_examples(build(numbers), rows)
+    assert found.numbers.tolist() == taken
+    assert _count_rows(found) == rows
+
+
+def test_windows_are_not_counted_as_rows() -> None:
+    assert _tell_rows(build([1, 1, 1, 2])) == "2 rows in 4 windows, mean 4.0 tokens"
+    assert _tell_rows(build([1, 2])) == "2 rows, mean 2.0 tokens"
