@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 from triton_code import compile_kernel, list_single_accesses, needs_triton, read_stack, run_interpreted
 
 from compress.encoder import kernels
@@ -82,6 +83,19 @@ def test_small_tensors_are_left_to_torch_unless_a_graph_replays_them(monkeypatch
     with add_norm.fuse_all():
         assert add_norm.support(small, small, norm)
     assert not add_norm.support(small, small, norm)
+
+
+def test_a_compiler_makes_its_own_kernels_of_a_whole_layer() -> None:
+    norm = nn.LayerNorm(8)
+
+    def compute(x: Tensor) -> Tensor:
+        return x if add_norm.support(x, x, norm) else x + 1
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        x = torch.empty(3, 8, device="cuda:0")
+        compiled: Any = torch.compile(compute, backend="eager", fullgraph=True)
+        assert compiled(x) is not x
+    torch.compiler.reset()
 
 
 def test_a_cpu_never_asks_for_triton(monkeypatch: pytest.MonkeyPatch) -> None:
