@@ -150,7 +150,7 @@ def _triton() -> Finding:
     """Whether norms and losses over a vocabulary are computed by kernels of our own."""
     version = _version("triton")
     if version is None:
-        found = "not installed: norms and vocabulary losses take several passes, torch-compile does not work"
+        found = "not installed: norms and vocabulary losses are slower, torch-compile does not work"
         return Finding("triton", found, "note", "install the triton version of this torch")
     return Finding("triton", version)
 

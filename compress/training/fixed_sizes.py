@@ -31,8 +31,8 @@ MASKED_PARTS = 5
 class FixedSizes:
     """Pads the steps that are one micro-batch. counts: what each term of the loss counts in a batch on the host.
 
-    longest: tokens of the longest sequence of the data.  most_tokens: of a step that is padded.  most_pairs: of tokens,
-    where attention computes all rows as long as the longest.
+    longest: tokens of the longest sequence of the data.  most_tokens: of a step that is padded, padding included.
+    most_pairs: of tokens, where attention computes all rows as long as the longest.
     """
 
     def __init__(
@@ -52,13 +52,11 @@ class FixedSizes:
         if len(batches) != 1 or any(isinstance(x, Tensor) for x in batches[0].extra.values()):
             return batches
         (batch,) = batches
-        if batch.tokens > self._most_tokens:
-            return batches
         padded = batch
         if int(batch.cu_seqlens.diff().min()) < self.longest:
             padded = pad_rows(batch, self.longest, self._most_pairs)
         padded = _pad_masked(padded, batch)
-        if padded is batch:
+        if padded is batch or padded.tokens > self._most_tokens:
             return batches
         real, counts = self._counts(batch), self._counts(padded)
         if any(bool(real[name]) != bool(count) for name, count in counts.items()):
@@ -94,10 +92,10 @@ def find_padding_obstacle(
 
 def attends_to_real_tokens(module: StageModule, kind: torch.dtype) -> bool:
     """Whether rows of padding cost attention as good as nothing: it is one kernel for rows of any lengths, and no loss
-    reads its maps. kind: of the products."""
+    reads its maps, or makes such of queries, keys and values. kind: of the products."""
     for objective in module.objectives.values():
         for needs in (getattr(objective, "student_needs", None), getattr(objective, "teacher_needs", None)):
-            if needs is not None and (needs.attentions or needs.attention_scores):
+            if needs is not None and (needs.attentions or needs.attention_scores or needs.projections):
                 return False
     models = [module.student, *([module.teacher.model] if isinstance(module.teacher, PreparedModel) else [])]
     return all(isinstance(model, Model) and _has_kernel(model, kind) for model in models)

@@ -1,5 +1,5 @@
 """One optimizer step: micro-batches forward and backward, each weighed by its share of the step's counts, then the
-optimizer. Where the plan asks for it and it can be, as a CUDA graph."""
+optimizer. Where the plan allows it and it can be, as a CUDA graph."""
 
 from __future__ import annotations
 

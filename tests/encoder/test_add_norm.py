@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 from triton_code import compile_kernel, list_single_accesses, needs_triton, read_stack, run_interpreted
 
 from compress.encoder import kernels
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.integers.fake_quantized import QuantizedLinear
 from compress.encoder.kernels import add_norm, working
+from compress.encoder.modules.layers import FeedForward
 
 
 @needs_triton
@@ -82,6 +87,36 @@ def test_small_tensors_are_left_to_torch_unless_a_graph_replays_them(monkeypatch
     with add_norm.fuse_all():
         assert add_norm.support(small, small, norm)
     assert not add_norm.support(small, small, norm)
+
+
+@pytest.mark.parametrize(("rank", "name"), [(None, "up"), (2, "up.inner")])
+def test_a_matrix_that_rounds_its_input_is_given_it_in_fp32(
+    rank: int | None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(add_norm, "narrowed", Tensor.bfloat16)
+    config = EncoderConfig.uniform(vocabulary=9, hidden=8, layers=1, heads=2, feed_forward=12, max_positions=8)
+    ranks = () if rank is None else (("feed_forward.up", rank),)
+    part, given = FeedForward(config, replace(config.layers[0], ranks=ranks)), []
+    first: Any = part.get_submodule(name)
+    first.register_forward_pre_hook(lambda _, x: given.append(x[0].dtype))
+    part.bfloat16()(torch.ones(3, 8))
+    first.__class__, first.mode = QuantizedLinear, "float"
+    first.weight_quantizer = first.input_quantizer = None
+    part.float()(torch.ones(3, 8))
+    assert given == [torch.bfloat16, torch.float32]
+
+
+def test_a_compiler_makes_its_own_kernels_of_a_whole_layer() -> None:
+    norm = nn.LayerNorm(8)
+
+    def compute(x: Tensor) -> Tensor:
+        return x if add_norm.support(x, x, norm) else x + 1
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        x = torch.empty(3, 8, device="cuda:0")
+        compiled: Any = torch.compile(compute, backend="eager", fullgraph=True)
+        assert compiled(x) is not x
+    torch.compiler.reset()
 
 
 def test_a_cpu_never_asks_for_triton(monkeypatch: pytest.MonkeyPatch) -> None:

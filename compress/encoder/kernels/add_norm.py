@@ -58,6 +58,7 @@ def support(x: Tensor, added: Tensor, norm: nn.Module) -> bool:
     that nobody watches."""
     return (
         x.is_cuda
+        and not torch.compiler.is_compiling()  # which makes such kernels by itself, and knows no ContextVar
         and (x.numel() >= SMALLEST or _fuses_all.get())
         and type(norm) is nn.LayerNorm
         and not (norm._forward_hooks or norm._forward_pre_hooks)
@@ -65,7 +66,6 @@ def support(x: Tensor, added: Tensor, norm: nn.Module) -> bool:
         and x.shape == added.shape
         and x.numel() > 0
         and x.shape[-1] <= WIDEST
-        and not torch.compiler.is_compiling()  # which makes such kernels by itself
         and working.are_working()
     )
 

@@ -20,8 +20,7 @@ def are_working() -> bool:
     except Exception as error:  # whatever Triton, its compiler or a driver raise
         why = "triton is not installed" if isinstance(error, ImportError) else str(error).strip().partition("\n")[0]
         _log.warning(
-            "norms and vocabulary losses take several passes on this GPU (%s);"
-            " install the triton version of this torch",
+            "norms and vocabulary losses are slower on this GPU (%s); install the triton version of this torch",
             printable(why, 160),
         )
         return False

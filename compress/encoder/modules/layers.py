@@ -271,7 +271,8 @@ class FeedForward(nn.Module):
         self.act = activation(config.activation)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not isinstance(self.up, Quantized):  # which rounds what it is given, in fp32
+        first = self.up.inner if isinstance(self.up, LowRankLinear) else self.up
+        if not isinstance(first, Quantized):  # which rounds what it is given, in fp32
             x = x if (narrow := add_norm.narrowed(x)) is None else narrow
         if not self.gated:
             return self.down(self.act(self.up(x)))
