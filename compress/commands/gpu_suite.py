@@ -24,6 +24,7 @@ from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.infer.compiled import prepare_compiled
 from compress.encoder.infer.graphs import WARM_UPS, GraphedModel, prepare_graphed
 from compress.encoder.infer.prepare import prepare
+from compress.encoder.kernels import add_norm
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError, is_out_of_memory, printable
 from compress.objectives import attention_maps, cosine_hidden, embeddings, hard_labels, hidden_mse, masked_lm
@@ -277,24 +278,33 @@ def build_replayed(loss: str, sizes: Sizes, batches: Sequence[Batch]) -> gpu.Cal
     return step
 
 
-KERNELS = {"task": (120, 78), "triple": (181, 78), "TinyBERT": (64, 119)}
-"""Loss → launches of a step beside those of the teacher's layers, and for each layer of the student; counted on the
-simulated device (tests/simcuda)."""
+KERNELS = {
+    True: {"task": (120, 78), "triple": (181, 78), "TinyBERT": (64, 119)},
+    False: {"task": (117, 88), "triple": (180, 88), "TinyBERT": (61, 129)},
+}
+"""Whether residual and norm are one kernel → loss → launches of a step beside those of the teacher's layers, and for
+each layer of the student; counted on the simulated device (tests/simcuda)."""
 
 
-def count_kernels(loss: str, sizes: Sizes) -> int:
-    """Launches of a training step on rows of one length."""
-    rest, each = KERNELS[loss]
-    return rest + roofline.LAYER_KERNELS * sizes.teacher + each * sizes.student
+def count_kernels(loss: str, sizes: Sizes, *, fused: bool) -> int:
+    """Launches of a training step on rows of one length. fused: whether residual and norm are one kernel."""
+    rest, each = KERNELS[fused][loss]
+    return rest + (roofline.LAYER_KERNELS - roofline.FUSED * fused) * sizes.teacher + each * sizes.student
+
+
+def is_fused(sizes: Sizes, tokens: int) -> bool:
+    """Whether residual and norm are one kernel where so many tokens are launched."""
+    return tokens * sizes.hidden >= add_norm.SMALLEST
 
 
 def predict_step(loss: str, sizes: Sizes, rows: int, length: int, ceilings: roofline.Ceilings) -> roofline.Prediction:
     """Of one training step of `rows` sequences."""
     tokens = rows * length
+    fused = is_fused(sizes, tokens)
     work = roofline.count_training(
         sizes.shape(sizes.teacher), sizes.shape(sizes.student), tokens, length,
         masked=tokens // MASKED if loss == "triple" else 0, on_words=loss == "triple", maps=loss == "TinyBERT",
-        kernels=count_kernels(loss, sizes),
+        kernels=count_kernels(loss, sizes, fused=fused), fused=fused,
     )  # fmt: skip
     return roofline.predict(work, ceilings)
 
@@ -318,7 +328,8 @@ def _measure_step(
 def _measure_inference(rows: int, length: int, name: str, sizes: Sizes, ceilings: roofline.Ceilings) -> list[Figure]:
     batches = build_batches(sizes, rows, length)
     tokens = batches[0].tokens
-    predicted = roofline.predict(roofline.count_forward(sizes.shape(sizes.teacher), tokens, tokens / rows), ceilings)
+    work = roofline.count_forward(sizes.shape(sizes.teacher), tokens, tokens / rows, fused=is_fused(sizes, tokens))
+    predicted = roofline.predict(work, ceilings)
     model = build_model(sizes, sizes.teacher, HeadConfig("classification", labels=2)).eval()
     on_device = [batch.to("cuda") for batch in batches]
     ways: Ways = {

@@ -28,6 +28,10 @@ MASKED_PARTS = 5
 """Masked positions are padded to so many fifths of the tokens: at BERT's masking rate of 15 %, to one."""
 
 
+FREE_PAIRS = 32 * MOST_PAIRS
+"""Likewise, where no attention computes them: the host still lays out a place for each token of rows so long."""
+
+
 class FixedSizes:
     """Pads the steps that are one micro-batch. counts: what each term of the loss counts in a batch on the host.
 

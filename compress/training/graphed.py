@@ -89,7 +89,9 @@ class GraphedSteps:
         self._steps += 1
         self._tokens += sum(batch.tokens for batch in batches)
         self._padding += sum(batch.tokens - batch.without_padding.tokens for batch in batches)
-        if self._gave_up or sum(batch.tokens for batch in batches) > self._most_tokens:
+        if self._say is None and (len(batches) != 1 or batches[0].tokens > self._most_tokens):
+            return self._compute_plainly(batches, totals)
+        if self._gave_up:
             return self._compute_alone(batches, totals)
         key = _find_key(batches, totals)
         if key is None:

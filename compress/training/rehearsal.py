@@ -78,7 +78,8 @@ class Rehearsal:
         """limit: seconds."""
         epoch_steps = self._source.steps(0)
         with self._open() as make_step:
-            times = time_steps(make_step, validate, limit, self._read_clock, stopped=self._is_stopped)
+            untimed = self._steps.count_warm_ups()
+            times = time_steps(make_step, validate, limit, self._read_clock, untimed=untimed, stopped=self._is_stopped)
         validations = functools.partial(count_validations, plan, self._horizon.length, epoch_steps)
         return count_steps_in_time(times, limit, self._horizon.total, validations)
 
@@ -87,8 +88,7 @@ class Rehearsal:
         """Gives what makes a step on the batch of a number, and puts everything back as it was afterwards."""
         state = self._state
         weights = {name: tensor.clone() for name, tensor in model_tensors(state.module).items()}
-        # A graph would go on with the moments that are forgotten below.
-        with self._steps.pause_graphs(), rng.preserve_generators(state.device):
+        with self._steps.rehearse_graphs(), rng.preserve_generators(state.device):
             yield self._make_step
         load_model(state.module, weights)
         state.optimizer.forget()

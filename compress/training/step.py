@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch
 from compress.contracts.grid import MOST_PAIRS
-from compress.encoder.infer.graphs import MOST_TOKENS
+from compress.encoder.infer.graphs import MOST_TOKENS, WARM_UPS
 from compress.training import precision
 from compress.training.distributed import Alone, Team
-from compress.training.fixed_sizes import FixedSizes, attends_to_real_tokens, find_padding_obstacle
-from compress.training.graphed import GraphedSteps, find_obstacle
+from compress.training.fixed_sizes import FREE_PAIRS, FixedSizes, attends_to_real_tokens, find_padding_obstacle
+from compress.training.graphed import MOST_GRAPHS, GraphedSteps, find_obstacle
 from compress.training.meter import LOSS, NORM
 from compress.training.module import StageModule, Term, Trainable
 from compress.training.optimizer import Optimizer
@@ -52,6 +52,7 @@ class StepMaker:
         self._precision: precision.Resolved = computed_in
         self._device, self._before_update = device, before_update
         self._graphs: GraphedSteps | None = None
+        self._open_graphs: Callable[[Callable[[str], None] | None], GraphedSteps]
 
     def set_pace(self, step: int, total: int) -> None:
         """Tell losses that change from step to step which step is next, from 0, of how many."""
@@ -93,7 +94,7 @@ class StepMaker:
         assert isinstance(self._module, StageModule)
         kind = torch.bfloat16 if self._precision == "bf16" else torch.float32
         is_free = attends_to_real_tokens(self._module, kind)
-        most_pairs = math.inf if is_free else MOST_PAIRS
+        most_pairs = FREE_PAIRS if is_free else MOST_PAIRS
         why = find_padding_obstacle(self._module, batch_rows, longest, most_pairs)
         if say is None and (why is not None or not is_free):
             return
@@ -112,16 +113,26 @@ class StepMaker:
         def compute_plainly(batches: Sequence[Batch], totals: Mapping[str, int]) -> dict[str, Tensor]:
             return self._compute((batch.to(self._device) for batch in batches), len(batches), totals, lambda: None)
 
-        self._graphs = GraphedSteps(compute, compute_plainly, self._device, say, most_tokens=most_tokens)
+        self._open_graphs = lambda said: GraphedSteps(
+            compute, compute_plainly, self._device, said, most_tokens=most_tokens
+        )
+        self._graphs = self._open_graphs(say)
 
     @contextmanager
-    def pause_graphs(self) -> Iterator[None]:
-        """Steps inside are computed as without graphs."""
-        graphs, self._graphs = self._graphs, None
+    def rehearse_graphs(self) -> Iterator[None]:
+        """Steps inside are replayed as later ones are, but by graphs of their own: these go on with moments that the
+        optimizer forgets afterwards."""
+        graphs = self._graphs
+        if graphs is not None:
+            self._graphs = self._open_graphs(None)
         try:
             yield
         finally:
             self._graphs = graphs
+
+    def count_warm_ups(self) -> int:
+        """Steps after which the next ones take as long as all others."""
+        return 1 if self._graphs is None else MOST_GRAPHS * (WARM_UPS + 1)
 
     def summarize_graphs(self) -> str | None:
         """How many steps were replayed, for people; None where there is nothing to say."""

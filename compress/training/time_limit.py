@@ -35,15 +35,19 @@ def time_steps(
     limit: float,
     clock: Callable[[], float],
     *,
+    untimed: int = 1,
     stopped: Callable[[], bool] = lambda: False,
 ) -> StepTimes:
-    """Time some training steps and a validation. make_step: makes a step on the batch of this number; called a first
-    time untimed.  limit: seconds.  clock: seconds.  stopped: whether to end early."""
+    """Time some training steps and a validation. make_step: makes a step on the batch of this number; `untimed` times
+    before those that are timed.  limit: seconds.  clock: seconds.  stopped: whether to end early."""
     begin = clock()
     if validate is not None:  # before the steps: a stop saves the weights as they are
         validate()
     validation = clock() - begin
-    make_step(0)  # what is loaded and reserved at the first step is not timed
+    for number in range(untimed):  # what is loaded, reserved and captured at the first steps is not timed
+        if number and stopped():
+            break
+        make_step(number)
     start, count = clock(), 0
     while count < MAX_ROUNDS and not (count and stopped()):
         make_step(count)

@@ -73,31 +73,33 @@ class Prediction:
         return max(self.device_ms, self.host_ms)
 
 
-LAYER_KERNELS, OTHER_KERNELS = 8, 10
+LAYER_KERNELS, OTHER_KERNELS = 10, 10
 """Launches at inference, of a layer and beside the layers; counted on the simulated device (tests/simcuda)."""
+FUSED = 2
+"""Launches of a layer less, where residual and norm are one kernel."""
 
 
-def count_forward(shape: Shape, tokens: int, length: float) -> Work:
-    """One pass. length: tokens of a sequence, their mean."""
+def count_forward(shape: Shape, tokens: int, length: float, *, fused: bool = True) -> Work:
+    """One pass. length: tokens of a sequence, their mean.  fused: whether residual and norm are one kernel."""
     d, f = shape.hidden, shape.inner
     flops = tokens * shape.layers * (2 * shape.layer_weights + 4 * length * d)
     # Numbers that a token reads and writes: 6 d for three products, 4 d attention, 2 d the product after it, twice 3 d
-    # for residual and norm, d + f and f + d around 2 f of the activation.
-    traffic = tokens * shape.layers * (20 * d + 4 * f)
-    return Work(
-        flops, 2.0 * (traffic + shape.layers * shape.layer_weights), LAYER_KERNELS * shape.layers + OTHER_KERNELS
-    )
+    # (or 5 d) for residual and norm, d + f and f + d around 2 f of the activation.
+    traffic = tokens * shape.layers * ((20 if fused else 24) * d + 4 * f)
+    kernels = (LAYER_KERNELS - FUSED * fused) * shape.layers + OTHER_KERNELS
+    return Work(flops, 2.0 * (traffic + shape.layers * shape.layer_weights), kernels)
 
 
 def count_training(
     teacher: Shape, student: Shape, tokens: int, length: float, *, masked: int = 0, on_words: bool = False,
-    maps: bool = False, kernels: int,
+    maps: bool = False, kernels: int, fused: bool = True,
 ) -> Work:  # fmt: skip
     """One optimizer step of distillation. on_words: both give logits of the vocabulary at every token.  masked: tokens
-    whose words are predicted.  maps: the attention scores of mapped layers are compared.  kernels: launches of it."""
-    work = count_forward(teacher, tokens, length)
+    whose words are predicted.  maps: the attention scores of mapped layers are compared.  kernels: launches of it.
+    fused: as in `count_forward`."""
+    work = count_forward(teacher, tokens, length, fused=fused)
     # Backward makes two products of each, and reads what forward wrote.
-    work += count_forward(student, tokens, length).times(3, 3, 1)
+    work += count_forward(student, tokens, length, fused=fused).times(3, 3, 1)
     # Weights: cast for forward and backward (6 bytes each), gradients (8), AdamW reads and writes 7 numbers of 4 bytes.
     work += Work(bytes=student.weights * (2 * 6 + 8 + 28.0))
     if on_words:

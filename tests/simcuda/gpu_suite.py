@@ -10,6 +10,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import device  # first: it loads the shim before torch
 import torch
@@ -26,6 +27,7 @@ from compress.commands.gpu_suite import (
 from compress.contracts import Needs, RunOptions
 from compress.encoder.config.encoder import HeadConfig
 from compress.encoder.infer.prepare import prepare
+from compress.encoder.kernels import add_norm
 from evaluation.cost.roofline import count_forward
 
 TOY = Sizes(
@@ -34,20 +36,22 @@ TOY = Sizes(
 )  # fmt: skip
 
 
-def count(loss: str, sizes: Sizes, rows: int, record: device.Record) -> dict[str, float]:
+def count(loss: str, sizes: Sizes, rows: int, fused: bool, record: device.Record) -> dict[str, float]:
     """Launches of a steady step, and how many are predicted."""
     step = build_training(loss, sizes, build_batches(sizes, rows, 6, masked=loss != "task")).launch
     step(0)
     record.clear()
     step(1)
-    return {"kernels": record.totals()["kernels"], "predicted": count_kernels(loss, sizes)}
+    return {"kernels": record.totals()["kernels"], "predicted": count_kernels(loss, sizes, fused=fused)}
 
 
-def count_all(record: device.Record) -> dict[str, dict[str, float]]:
+def count_all(record: device.Record, fused: bool) -> dict[str, dict[str, float]]:
     """Of steps and passes of few and of many layers."""
-    deep = replace(TOY, teacher=12, student=6)
+    deep, kernel = replace(TOY, teacher=12, student=6), "fused" if fused else "divided"
     found = {
-        f"{loss}, {sizes.teacher} and {sizes.student} layers, {rows} rows": count(loss, sizes, rows, record)
+        f"{loss}, {sizes.teacher} and {sizes.student} layers, {rows} rows, {kernel}": count(
+            loss, sizes, rows, fused, record
+        )
         for loss in LOSSES
         for sizes, rows in ((TOY, 4), (deep, 4), (deep, 8))
     }
@@ -56,14 +60,19 @@ def count_all(record: device.Record) -> dict[str, dict[str, float]]:
         batch = build_batches(sizes, 4, 6)[0].to("cuda")
         record.clear()
         ready(batch, Needs(logits=True))
-        predicted = count_forward(sizes.shape(sizes.teacher), batch.tokens, 6).kernels
-        found[f"inference, {sizes.teacher} layers"] = {"kernels": record.totals()["kernels"], "predicted": predicted}
+        predicted = count_forward(sizes.shape(sizes.teacher), batch.tokens, 6, fused=fused).kernels
+        found[f"inference, {sizes.teacher} layers, {kernel}"] = {
+            "kernels": record.totals()["kernels"],
+            "predicted": predicted,
+        }
     return found
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
     with device.simulate() as recorded:
-        launches = count_all(recorded)
+        launches = count_all(recorded, fused=True)
+        with mock.patch.object(add_norm, "SMALLEST", 1 << 22):
+            launches |= count_all(recorded, fused=False)
         report = benchmark_gpu(RunOptions(device="cuda", quiet=True), Path(sys.argv[1]), TOY).as_json()
     print(json.dumps({"report": report, "launches": launches}))

@@ -132,6 +132,8 @@ if __name__ == "__main__":
                 source = MixedLengths(CASES[case])
             else:
                 source = Source(CASES[case], LENGTHS[lengths], varies=varies == "varying", parts=int(parts))
-            with mock.patch("compress.training.graphed.PATIENCE", STEPS // 2):
-                made[name] = compare(CASES[case], source, recorded, **({"cuda_graphs": "auto"} if asked else {}))
+            patience = mock.patch("compress.training.graphed.PATIENCE", STEPS // 2)
+            with patience, mock.patch("compress.training.time_limit.MAX_ROUNDS", 2):
+                plan = {"auto": {"cuda_graphs": "auto"}, "timed": {"cuda_graphs": "auto", "minutes": 600}}
+                made[name] = compare(CASES[case], source, recorded, **(plan[asked[0]] if asked else {}))
     print(json.dumps(made))

@@ -45,7 +45,10 @@ def test_steps_of_mixed_lengths_are_replayed() -> None:
 @pytest.mark.thorough
 def test_small_steps_are_replayed_unasked_where_padding_is_free() -> None:
     free, others = "tags,log-normal,varying,1,auto", ["TinyBERT,equal,same,1,auto", "contrastive,equal,same,1,auto"]
-    found = run_script("graphed_steps.py", free, *others)
+    timed = "tags,log-normal,varying,1,timed"
+    found = run_script("graphed_steps.py", free, timed, *others)
+    assert found[timed]["differs"] == 0, "what was timed before is forgotten"
+    assert found[timed]["replays"] > found[timed]["repeated"], "for a time limit, steps are timed that are replayed"
     assert found[free]["replays"] == found[free]["repeated"] > 0
     (line,) = found[free]["said"]
     assert line.endswith("replayed as CUDA graphs; 8% of the tokens were padding")

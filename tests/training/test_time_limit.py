@@ -54,6 +54,11 @@ def test_steps_and_a_validation_are_timed() -> None:
     assert machine.order.count("s") == 1 + MAX_ROUNDS
     (machine := Machine(0.5)).time(1e6, stopped=lambda: True)
     assert machine.order.count("s") == 2
+    times = (machine := Machine(0.5)).time(10, untimed=4)
+    assert (times.step, times.spent) == pytest.approx((0.5, 5 + 3 * 0.5 + 1.5))
+    assert machine.order.count("s") == 4 + ROUNDS
+    (machine := Machine(0.5)).time(10, untimed=4, stopped=lambda: True)
+    assert machine.order.count("s") == 2
 
 
 def test_as_many_steps_as_fit_with_their_validations() -> None:
