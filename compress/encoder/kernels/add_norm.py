@@ -119,9 +119,7 @@ class _AddNorm(torch.autograd.Function):
         to_x, to_added, sums = torch.empty_like(x), torch.empty_like(added), None
         _, _, wants_weight, wants_bias, *_ = ctx.needs_input_grad
         if wants_weight or wants_bias:
-            rows, size = len(means), x.shape[-1]
-            programs = max(1, min(PROGRAMS, -(-rows // ROWS)))
-            sums = torch.empty(2, programs, size, dtype=torch.float32, device=x.device)
+            sums = torch.empty(2, _count_programs(len(means)), x.shape[-1], dtype=torch.float32, device=x.device)
         torch.ops.compress.add_norm_backward_(
             wide, narrow, x, added, weight, seed, means, scales, to_x, to_added, sums, ctx.rate
         )
@@ -159,7 +157,7 @@ def launch_backward(
 ) -> None:  # fmt: skip
     """sums: (2, programs, D) of weight and bias. Raises ImportError without triton."""
     _triton, rows, size = _import_triton(), len(means), x.shape[-1]
-    programs = max(1, min(PROGRAMS, -(-rows // ROWS))) if sums is None else sums.shape[1]
+    programs = _count_programs(rows) if sums is None else sums.shape[1]
     block = _round_up(size)
     to_weight, to_bias = (x, x) if sums is None else sums.unbind()
     _triton.add_norm_backward_kernel[(programs,)](
@@ -178,6 +176,10 @@ def _import_triton() -> Any:
 def _or(x: Tensor | None, other: Tensor) -> Tensor:
     """A kernel takes a pointer for what it does not read, too."""
     return other if x is None else x
+
+
+def _count_programs(rows: int) -> int:
+    return max(1, min(PROGRAMS, -(-rows // ROWS)))
 
 
 def _round_up(size: int) -> int:
