@@ -36,12 +36,8 @@ class Service:
         found = []
         for start in range(0, len(asked), WINDOW):
             part = asked[start : start + WINDOW]
-            second = [pair for _, pair in part if pair is not None]
-            if second and len(second) != len(part):
-                raise UserError(
-                    "some rows have a second text and some have none", do="give a second text for all rows or for none"
-                )
-            found += [a.as_json() for a in self._predictor.predict([text for text, _ in part], second or None)]
+            second = collect_pairs([pair for _, pair in part])
+            found += [a.as_json() for a in self._predictor.predict([text for text, _ in part], second)]
         return found
 
     def _texts(self, number: int, row: Any) -> tuple[str, str | None]:
@@ -52,6 +48,16 @@ class Service:
             raise UserError("expected a text, or a row with named texts", where=f"row {number}")
         text = _named(number, row, first, needed=True)
         return str(text), _named(number, row, second, needed=False) if second else None
+
+
+def collect_pairs(pairs: Sequence[str | None]) -> list[str] | None:
+    """The second texts of rows, None where no row has one. Raises UserError where only some have one."""
+    second = [pair for pair in pairs if pair is not None]
+    if second and len(second) != len(pairs):
+        raise UserError(
+            "some rows have a second text and some have none", do="give a second text for all rows or for none"
+        )
+    return second or None
 
 
 def columns_of(folder: Path) -> list[tuple[str, bool]]:
