@@ -14,6 +14,7 @@ from compress.measure.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.names import model_label
+from compress.modelfolder.private import has_exits
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
@@ -49,6 +50,8 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     repository = HubRepository.requested(options)
     folder = resolve(model)
     info = modelfolder.inspect(folder)
+    if has_exits(folder):
+        raise modelfolder.refuse_exits(folder)
     carried = sentence_files(folder, info.config)
     recipe, table = open_labelled(info, options, console)
     predictor = Predictor(folder, device=options.device, task=table.task)
