@@ -64,6 +64,8 @@ def columns_of(folder: Path) -> list[tuple[str, bool]]:
     """(name, needed) of the text columns that a service of this folder reads."""
     info = inspect(folder)
     first, second = roles_of(open_predictor(folder, runtime="torch").task)
+    if info.meta.task == "classification":  # which reads single texts; pairs are another task
+        second = ()
     needed = info.meta.task in ("pair-classification", "question-answering", "reranking")
     return [(first[0], True), *([(second[0], needed)] if second else [])]
 
