@@ -14,9 +14,11 @@ from compress.measure.calibration import FEWEST_ROWS, FILE, calibration, chart
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.names import model_label
+from compress.modelfolder.private import has_exits
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
+from compress.onnx import model_file
 from compress.predict.predictor import Predictor
 from compress.run.folder import new_output
 from compress.stages.shared.task_head import check_same_task
@@ -48,6 +50,8 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
     repository = HubRepository.requested(options)
     folder = resolve(model)
     info = modelfolder.inspect(folder)
+    if has_exits(folder):
+        raise modelfolder.refuse_exits(folder)
     carried = sentence_files(folder, info.config)
     recipe, table = open_labelled(info, options, console)
     predictor = Predictor(folder, device=options.device, task=table.task)
@@ -90,6 +94,8 @@ def calibrate(model: str, split: str, options: RunOptions) -> float:
         language=loaded.meta.language, license=loaded.meta.license, notes=(*loaded.meta.notes, note),
     )  # fmt: skip
     modelfolder.save_model(output, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta, beside=carried)
+    if files := model_file.find_files(folder, output):  # the weights are the same, and the file gives logits
+        modelfolder.annotate(output, meta, beside=files)
     columns = (f"on {len(gold[1]):,} rows of {table.display_name}/test", *told)
     shown = [[f"{row[key]:.4f}" for row in told.values()] for key in next(iter(told.values()))]
     names = ("temperature", "calibration error", "negative log-likelihood")

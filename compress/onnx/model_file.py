@@ -76,6 +76,19 @@ def find_file_runtime(folder: Path) -> Runtime | None:
     return next((name for name in RUNTIMES if name not in {*IN_TORCH, *PROVIDERS} and there[name] is not None), None)
 
 
+def find_files(exported: Path, folder: Path) -> dict[str, bytes]:
+    """The file of the folder `exported` under its names, with its record, if it is that of the weights in `folder`;
+    else empty."""
+    if not (exported / RECORD).is_file():
+        return {}
+    record, file = read_record(exported), exported / FILE
+    if record.get("sha256") != file_digest(file) or record.get("model") != modelfolder.fingerprint(folder):
+        return {}
+    content = file.read_bytes()
+    names = [name for name in (FILE, SECOND, QUANTIZED) if (exported / name).is_file()]
+    return {**dict.fromkeys(names, content), RECORD: (exported / RECORD).read_bytes()}
+
+
 def read_record(folder: Path) -> Mapping[str, Any]:
     """What the export wrote down. Raises UserError when the folder was not exported."""
     for name in (FILE, RECORD):

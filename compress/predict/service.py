@@ -36,12 +36,8 @@ class Service:
         found = []
         for start in range(0, len(asked), WINDOW):
             part = asked[start : start + WINDOW]
-            second = [pair for _, pair in part if pair is not None]
-            if second and len(second) != len(part):
-                raise UserError(
-                    "some rows have a second text and some have none", do="give a second text for all rows or for none"
-                )
-            found += [a.as_json() for a in self._predictor.predict([text for text, _ in part], second or None)]
+            second = collect_pairs([pair for _, pair in part])
+            found += [a.as_json() for a in self._predictor.predict([text for text, _ in part], second)]
         return found
 
     def _texts(self, number: int, row: Any) -> tuple[str, str | None]:
@@ -54,10 +50,22 @@ class Service:
         return str(text), _named(number, row, second, needed=False) if second else None
 
 
+def collect_pairs(pairs: Sequence[str | None]) -> list[str] | None:
+    """The second texts of rows, None where no row has one. Raises UserError where only some have one."""
+    second = [pair for pair in pairs if pair is not None]
+    if second and len(second) != len(pairs):
+        raise UserError(
+            "some rows have a second text and some have none", do="give a second text for all rows or for none"
+        )
+    return second or None
+
+
 def columns_of(folder: Path) -> list[tuple[str, bool]]:
     """(name, needed) of the text columns that a service of this folder reads."""
     info = inspect(folder)
     first, second = roles_of(open_predictor(folder, runtime="torch").task)
+    if info.meta.task == "classification":  # which reads single texts; pairs are another task
+        second = ()
     needed = info.meta.task in ("pair-classification", "question-answering", "reranking")
     return [(first[0], True), *([(second[0], needed)] if second else [])]
 

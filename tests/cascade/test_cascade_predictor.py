@@ -18,7 +18,7 @@ from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
 from compress.predict.cascade import CascadePredictor, open_predictor
 from compress.predict.predictor import Predictor
-from compress.predict.service import Service
+from compress.predict.service import Service, columns_of
 from evaluation.cascade import compute_confidence
 from evaluation.cost.size import weights_bytes
 from evaluation.quality.agreement import softmax
@@ -70,6 +70,7 @@ def test_a_cascade_is_one_model_to_the_api_and_a_service(
     model = compress.load(folder, device="cpu")
     assert model.label_names == ["x", "y", "z"]
     want = [answer.as_json() for answer in model.predict(texts[:5])]
+    assert columns_of(folder) == [("text", True)], "no second text, which the model would reject"
     assert Service(folder).answer([{"text": text} for text in texts[:5]]) == want
     again = model.save(tmp_path / "saved")
     assert [answer.as_json() for answer in again.predict(texts[:5])] == want

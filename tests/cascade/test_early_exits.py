@@ -207,6 +207,7 @@ def test_commands_that_change_a_model_reject_early_exits(
         lambda: compress.quantize(folder, rows, **how),
         lambda: compress.distill(folder, rows, student=1, **how),
         lambda: compress.calibrate(folder, rows, output="new", **how),
+        lambda: compress.calibrate(folder, rows, output="new", limit=5, **how),  # before rows are read
         lambda: compress.cascade(folder, rows, output="new", exit_layers="auto", **how),
         lambda: compress.fit(folder, rows, max_drop=1, **how),
         lambda: model.export("hf", "new", quiet=True),

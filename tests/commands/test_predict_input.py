@@ -225,6 +225,13 @@ def test_json_lines_that_are_read_as_texts_are_warned_of_once(
     assert not capsys.readouterr().err, "the cell is the text"
 
 
+def test_rows_of_a_file_have_all_a_second_text_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "open_predictor", partial(Echo, str.upper))
+    (tmp_path / "x.jsonl").write_text('{"text": "a"}\n{"text": "b", "text_pair": "c"}\n')
+    with pytest.raises(UserError, match="some rows have a second text and some have none"):
+        predict_texts(MODEL, (), (), tmp_path / "x.jsonl", RunOptions(quiet=True))
+
+
 def test_vectors_are_numbers_and_their_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

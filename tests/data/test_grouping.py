@@ -41,14 +41,14 @@ def test_length_label_and_the_usual_column_of_a_source(tmp_path: Path) -> None:
 
 def test_a_column_of_ones_own_and_quarters_of_numbers(tmp_path: Path) -> None:
     rows = [
-        {"text": t, "label": "ab"[i % 2], "year": 1990 + i, "stars": i % 3, "who": None if i == 5 else "me"}
+        {"text": t, "label": "ab"[i % 2], "year": 1990 + i, "stars": i % 3, "who": {5: None, 7: " "}.get(i, "me")}
         for i, t in enumerate(texts(12))
     ]
     made = table(tmp_path, rows, others=columns_of(["year", "length", "stars", "who"]))
     found = told(made, ["year", "stars", "who"])
     assert found["year", "highest quarter, 1,999 to 2,001"] == [9, 10, 11]
     assert found["stars", "2"] == [2, 5, 8, 11]
-    assert found["who", "(none)"] == [5]
+    assert found["who", "(none)"] == [5, 7], "as of an empty cell of a CSV file"
     assert {by for by, _ in found} == {"year", "stars", "who"}
 
 

@@ -422,6 +422,22 @@ def test_calibrated_probabilities_and_the_same_answers(taught: Path, compress: C
     assert (done.code, done.line) == (2, "error: --output: an output folder is required; add --output FOLDER")
 
 
+def test_a_calibrated_model_keeps_its_file(taught: Path, compress: Cli) -> None:
+    shutil.copytree(TEACHER, "sharp")
+    make_overconfident(Path("sharp"), Path("three-of-four"))
+    assert compress("export", "sharp", "--output", "exported").code == 0
+    done = compress("calibrate", "exported", "--data", "three-of-four", "--output", "calibrated")
+    assert done.code == 0, done.err
+    for name in ("model.onnx", "onnx.json", "onnx/model.onnx"):
+        assert sha(Path("calibrated", name)) == sha(Path("exported", name)), name
+    before, after = (
+        json.loads(compress("predict", folder, *TEXTS, "--json", "--runtime", "onnxruntime").out.splitlines()[0])
+        for folder in ("exported", "calibrated")
+    )
+    assert before["label"] == after["label"]
+    assert before["probabilities"] != after["probabilities"], "the temperature is applied to the logits of the file"
+
+
 def test_what_is_published_tells_no_folder_of_this_machine(taught: Path, compress: Cli) -> None:
     """Models, their cards and the page of a comparison, made of data and models by absolute paths."""
     (taught / "quick.yaml").write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")

@@ -73,4 +73,5 @@ def _by_column(name: str, rows: Rows) -> list[Members] | None:
         return by_quarter(name, numbers, digits=0 if whole else 3)
     if len(distinct) > MOST:
         return None
-    return by_value(name, ["(none)" if v is None else printable(str(v), 60) for v in values])
+    shown = ["" if v is None else printable(str(v), 60).strip() for v in values]
+    return by_value(name, [value or "(none)" for value in shown])  # an empty cell of a CSV file is text

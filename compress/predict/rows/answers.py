@@ -18,6 +18,7 @@ from compress.predict.embedder import Embedder
 from compress.predict.fastest import fastest_for_many_rows
 from compress.predict.predictor import Predictor
 from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns
+from compress.predict.service import collect_pairs
 from compress.storage.sent import find_copy
 from compress.training.precision import Precision
 
@@ -50,8 +51,8 @@ class PredictionAnswerer:
 
     def lines(self, rows: Sequence[PredictionInput], told: Told, *, as_json: bool) -> Iterator[str]:
         """As `Answerer`."""
-        second = [one.pair for one in rows if one.pair is not None]
-        answers = self.predictor.predict([one.text for one in rows], second or None, told=told)
+        second = collect_pairs([one.pair for one in rows])
+        answers = self.predictor.predict([one.text for one in rows], second, told=told)
         for one, answer in zip(rows, answers, strict=True):
             if as_json:
                 row = {**one.beside, self.predictor.task.asked_as: one.text, **answer.as_json()}
