@@ -294,8 +294,9 @@ class TrainingPlan(Frozen):
     cuda_graphs: Literal["auto"] | bool = "auto"
     """On a GPU, replay whole steps as CUDA graphs: for small batches, whose kernels take the host longer to launch than
     the GPU to compute. Only steps of one micro-batch are replayed; rows of mixed lengths are padded to a few sizes for
-    it, if all objectives support padding. auto: bf16 steps up to 8,192 tokens, unless a loss reads attention maps.
-    true: all steps, with one line that reports why if it is impossible."""
+    it, if all objectives support padding. auto: bf16 steps up to 8,192 tokens, unless a loss relates all tokens of
+    a row (`attention_maps`, `minilm`, `minilmv2`). true: all steps, with one line that reports why if it is
+    impossible."""
     threads: Literal["auto"] | None = None
     """auto: measure a few steps with one CPU thread and with all, and keep the faster. Default: all. `--threads` takes
     precedence."""

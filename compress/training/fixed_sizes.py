@@ -26,10 +26,8 @@ from compress.training.module import StageModule
 
 MASKED_PARTS = 5
 """Masked positions are padded to so many fifths of the tokens: at BERT's masking rate of 15 %, to one."""
-
-
 FREE_PAIRS = 32 * MOST_PAIRS
-"""Likewise, where no attention computes them: the host still lays out a place for each token of rows so long."""
+"""Of tokens in rows as long as the longest, where nothing computes them: the host still lays out their places."""
 
 
 class FixedSizes:

@@ -18,6 +18,8 @@ ROUNDS, MAX_ROUNDS = 3, 50
 """Steps that are timed: at least and at most."""
 SHARE = 0.02
 """Share of the limit after which no more steps are timed."""
+UNTIMED_SHARE = 0.1
+"""Share of the limit after which no more steps are made before those that are timed, the first one apart."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,16 @@ def time_steps(
     untimed: int = 1,
     stopped: Callable[[], bool] = lambda: False,
 ) -> StepTimes:
-    """Time some training steps and a validation. make_step: makes a step on the batch of this number; `untimed` times
-    before those that are timed.  limit: seconds.  clock: seconds.  stopped: whether to end early."""
+    """Time some training steps and a validation. make_step: makes a step on the batch of this number; up to `untimed`
+    times before those that are timed.  limit: seconds.  clock: seconds.  stopped: whether to end early."""
     begin = clock()
     if validate is not None:  # before the steps: a stop saves the weights as they are
         validate()
     validation = clock() - begin
-    for number in range(untimed):  # what is loaded, reserved and captured at the first steps is not timed
-        if number and stopped():
+    make_step(0)  # what is loaded, reserved and captured at the first steps is not timed
+    start = clock()
+    for number in range(1, untimed):
+        if stopped() or clock() - start > UNTIMED_SHARE * limit:
             break
         make_step(number)
     start, count = clock(), 0

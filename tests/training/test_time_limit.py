@@ -57,6 +57,8 @@ def test_steps_and_a_validation_are_timed() -> None:
     times = (machine := Machine(0.5)).time(10, untimed=4)
     assert (times.step, times.spent) == pytest.approx((0.5, 5 + 3 * 0.5 + 1.5))
     assert machine.order.count("s") == 4 + ROUNDS
+    (machine := Machine(0.5)).time(2, untimed=40)
+    assert machine.order.count("s") == 2 + ROUNDS, "those before take a tenth of the limit at most, but for the first"
     (machine := Machine(0.5)).time(10, untimed=4, stopped=lambda: True)
     assert machine.order.count("s") == 2
 

@@ -120,10 +120,9 @@ def read_raw_lines(file: Place, offset: int = 0) -> Iterator[bytes | None]:
     try:
         with file.open("rb") as stream:
             stream.seek(offset)
-            for number, line in enumerate(iter(lambda: stream.readline(text_files.LINE_LIMIT + 1), b"")):
-                if number == offset == 0:
-                    refuse_disguise(line, str(file))
-                yield line
+            if not offset:
+                refuse_disguise(stream.peek(), str(file))
+            yield from iter(lambda: stream.readline(text_files.LINE_LIMIT + 1), b"")
     except OSError as error:
         raise make_unreadable_error(file, error) from error
 
