@@ -64,6 +64,29 @@ def first(case: Case, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
     return study, folder
 
 
+class Recorder:
+    """The parts that progress names, each once."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, None] = {}
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def update(self, done: int, **figures: float | str) -> None:
+        self.parts[str(figures["part"])] = None
+
+
+def test_progress_names_the_part_of_the_study_that_it_is_at(case: Case) -> None:
+    seen = Recorder()
+    kept.load_or_make_study(case.student, case.blocks, lambda: None, lambda _: None, joins=True, watch=lambda *_: seen)
+    parts = list(seen.parts)
+    assert (parts[0], parts[-1]) == ("1 of 9 (importance of heads and neurons)", "9 of 9 (cut models)")
+    assert [int(part.split()[0]) for part in parts] == sorted(int(part.split()[0]) for part in parts)
+
+
 @pytest.fixture
 def place(case: Case, first: tuple[Study, Path], cache: Path) -> Path:
     """The folder of the study in this test's cache."""

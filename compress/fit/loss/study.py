@@ -64,6 +64,11 @@ SAME = 2e-4
 """Nats that a rounded word table may cost to count as none: without a bound on megabytes it is taken all the same."""
 JOINS = 2
 """Pairs of neighbours that may share, or a quarter of the layers: each takes seconds to fit."""
+STUDIED = (
+    "importance of heads and neurons", "fewer heads and neurons", "fewer layers", "matrices in fewer bits",
+    "word table in fewer bits", "factorized embeddings", "smaller vocabularies", "layers that share", "cut models",
+)  # fmt: skip
+"""The parts of a study, as progress names them; how many passes one takes is known when it ends."""
 NEARLY = 4.0
 """Times what the pair that is missed least loses without residuals; one that loses more is dear with them too."""
 
@@ -131,7 +136,7 @@ class Student:
         self.loaded, self.task, self.table, self.serving = loaded, task, table, serving
         self.max_length = min(max_length, loaded.config.max_positions)
         self.say, self.where = say, str(loaded.path)
-        self._stop, self._passes = stop, 0
+        self._stop, self._passes, self._part = stop, 0, ""
         self.progress: Progress | None = None
         self.tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=self.where)
         train, held = table.split("train"), table.split("validation")
@@ -167,26 +172,44 @@ class Student:
         self._stop()
         self._passes += 1
         if self.progress is not None:
-            self.progress.update(self._passes)
+            self.progress.update(self._passes, part=self._part)
+
+    def _begin(self, part: str) -> None:
+        """Progress says from here on which part of the study this is. part: of STUDIED."""
+        self._part = f"{STUDIED.index(part) + 1} of {len(STUDIED)} ({part})"
 
     def study(self, *, joins: bool = False) -> Study:
         """All of it; no label is read. joins: layers that share too, which saves bytes and no time."""
+        self._begin("importance of heads and neurons")
         width = WidthStudy(self.loaded.model, self.batches, seed=self.seed, name=self.where, stop=self.stop)
         importance = Importance()
         scores = importance(width)
-        config = self.loaded.config
+        self._begin("fewer heads and neurons")
         widths = curves(self, scores, width.factors(importance.on))
+        self._begin("fewer layers")
+        drops = self._drops()
+        self._begin("matrices in fewer bits")
+        matrices = {bits: self._matrices(bits) for bits in self.serving.bits}
+        self._begin("word table in fewer bits")
+        tables = {bits: self._table(bits) for bits in self.serving.table_bits}
+        self._begin("factorized embeddings")
+        narrow = {rank: self._rank(rank) for rank in ranks(self.loaded.config)}
+        self._begin("smaller vocabularies")
+        vocabularies = self._vocabularies()
+        self._begin("layers that share")
+        joined = self._joins() if joins else ()
+        self._begin("cut models")
         return Study(
             loaded=self.loaded,
             scores=scores,
             heads=widths[: len(scores.heads)],
             neurons=widths[len(scores.heads) :],
-            drops=self._drops(),
-            matrices={bits: self._matrices(bits) for bits in self.serving.bits},
-            tables={bits: self._table(bits) for bits in self.serving.table_bits},
-            ranks={0: 0.0, **{rank: self._rank(rank) for rank in ranks(config)}},
-            vocabularies=self._vocabularies(),
-            joins=self._joins() if joins else (),
+            drops=drops,
+            matrices=matrices,
+            tables=tables,
+            ranks={0: 0.0, **narrow},
+            vocabularies=vocabularies,
+            joins=joined,
         )
 
     def compute_kl_to_parent(self, model: Teacher) -> float:
