@@ -6,7 +6,8 @@ FLOAT-FOLDER is of a stock class, for `transformers.pipeline`; the others have a
 of a file of JSON lines with a column text. Two comparisons, timed in turns:
 
 - batches: encoded rows through one session, in padded batches of 32 as they come, one by one, sorted in batches of
-  4,096 tokens, and as `Predictor.batches` divides them. --runtimes: which are compared.
+  4,096 tokens, and as `Predictor.batches` divides them; the first also through transformers (SDPA, float32).
+  --runtimes: which are compared.
 - rows: read, tokenize, answer, write, by `transformers.pipeline` in its best batch size (of --sizes, found first on an
   eighth of the rows), and by `compress predict --file` of each folder. Models are loaded before.
 
@@ -34,6 +35,7 @@ from compress.commands.predict import write_answers
 from compress.contracts import Batch, RunOptions
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples, collate
+from compress.onnx.session import pad_batch
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from compress.predict.rows.answers import PredictionAnswerer
 from compress.predict.rows.reading import read_rows
@@ -68,13 +70,18 @@ def main() -> None:
 def compare_batches(args, name: str, predictor: Predictor, texts: list[str]) -> dict:
     """Every way on the same rows, after one untimed turn."""
     examples = predictor.task.encode_texts(predictor.tokenizer, texts, max_length=predictor.max_length)
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(args.float, attn_implementation="sdpa")
     kept = {
         "padded batches of 32": chunked(examples, 32),
         "one by one": chunked(examples, 1),
         f"sorted, {MAX_TOKENS} tokens": list(evaluation_batches(examples, MAX_TOKENS)),
         "as predict divides them": list(predictor.batches(examples)),
     }
-    ways: dict[str, s.Call] = {way: lambda _, held=held: [predictor(b) for b in held] for way, held in kept.items()}
+    padded = [
+        {name: torch.from_numpy(x) for name, x in pad_batch(batch)[1].items()} for batch in kept["padded batches of 32"]
+    ]
+    ways: dict[str, s.Call] = {"transformers, padded batches of 32": lambda _: [answer(plain, b) for b in padded]}
+    ways |= {way: lambda _, held=held: [predictor(b) for b in held] for way, held in kept.items()}
     padding = ", ".join(f"{way} {sum(b.rows * b.max_length for b in held)}" for way, held in kept.items())
     notes = f"{len(examples)} rows, {len(examples.ids)} tokens; with padding: {padding}"
     return {"case": f"batches, {name}", "figures": s.in_turns(ways, args.rounds, args.clock), "notes": notes}
@@ -106,6 +113,11 @@ def chunked(examples: Examples, rows: int) -> list[Batch]:
     """Consecutive rows, as they come."""
     order = np.arange(len(examples))
     return [collate(examples, order[i : i + rows]) for i in range(0, len(order), rows)]
+
+
+@torch.inference_mode()
+def answer(model, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return model(**batch).logits
 
 
 def compare_rows(args, models: dict[str, Predictor], texts: list[str]) -> dict:

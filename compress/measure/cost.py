@@ -12,6 +12,7 @@ from compress.contracts import Batch, FixedLength, LatencyShape, Measurement, Wa
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Rows
 from compress.measure.operations import count_gflops
+from compress.onnx.runtimes import IN_TORCH
 from compress.predict.predictor import Predictor, build_fixed_batch
 from compress.predict.real_texts import TextCalls, TextLatency, TextSample, mean_of_calls
 from compress.recipe.schema import LatencySpec
@@ -141,7 +142,7 @@ def measure_cost(
             **_sizes(shaped[i]),
             **speeds,
             **known_throughput(throughputs[i], _count_rows(samples[i])),
-            "memory/peak_mb": peak_memory_mb(passes[i], device),
+            **_measure_memory(predictors[i], mixes[i]),
         }
         context = _context(shaped[i], latencies[i], samples[i])
         # The energy of other programs would count as the model's.
@@ -152,6 +153,14 @@ def measure_cost(
                 context["energy_of"] = counters.names
         results.append(Cost(Measurement(values, context), latency, throughputs[i]))
     return results
+
+
+def _measure_memory(predictor: Predictor, batches: Sequence[Batch]) -> dict[str, float]:
+    """Peak memory above the weights, by MLflow name. On a GPU torch does not see what other runtimes take."""
+    if predictor.device != "cpu" and predictor.runtime not in IN_TORCH:
+        return {}
+    fresh = predictor.reopen()
+    return {"memory/peak_mb": peak_memory_mb(lambda: [fresh(b) for b in batches], predictor.device)}
 
 
 def _sizes(shaped: _Shaped) -> dict[str, float]:

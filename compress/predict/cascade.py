@@ -91,6 +91,12 @@ class CascadePredictor(Predictor):
         other.runtime = runtime
         return other
 
+    def reopen(self) -> CascadePredictor:
+        """As of a single model, for each."""
+        other = copy.copy(self)
+        other.models = [model.reopen() for model in self.models]
+        return other
+
     def answer(self, batch: Batch) -> tuple[torch.Tensor, np.ndarray]:
         """((B, C) fp32 logits on the CPU; (B,) the place of the model that answered each row)."""
         logits, places = self.route.follow(batch, self.models)

@@ -104,6 +104,15 @@ class Predictor:
         other.runtime = runtime
         return other
 
+    def reopen(self) -> Predictor:
+        """The same model as if it had not been called: an exported file in a session that has taken no memory yet,
+        since sessions keep what they took. In torch, which gives it back, itself."""
+        if self.runtime in IN_TORCH and self.runtime != "torch-graph":
+            return self
+        other = self.with_runtime(self.runtime)
+        _ = other.run
+        return other
+
     def answer_in_order_of(self, names: Sequence[str]) -> None:
         """Answer from now on in the order of another model's labels. Raises UserError unless they are the same."""
         order = outputs_in_order(self.label_names, names, where=str(self.folder))

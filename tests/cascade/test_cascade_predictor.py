@@ -16,6 +16,7 @@ import compress
 from compress.errors import UserError
 from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
+from compress.onnx import model_file
 from compress.predict.cascade import CascadePredictor, open_predictor
 from compress.predict.predictor import Predictor
 from compress.predict.service import Service, columns_of
@@ -61,6 +62,20 @@ def test_each_row_is_answered_by_the_first_model_that_is_sure(
     for _ in range(2):
         predictor.logits(examples)
         assert predictor.answered.tolist() == np.bincount(places).tolist()
+
+
+def test_memory_is_measured_in_sessions_that_took_none_yet(
+    tmp_path: Path, small: Path, parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_file, "open_session", lambda *_, **__: object())
+    model = Predictor(parent, task="classification", runtime="torch")
+    assert model.reopen() is model, "torch keeps nothing"
+    exported = model.with_runtime("onnxruntime")
+    session = exported.run
+    assert exported.reopen().run is not session
+    assert exported.run is session
+    both = CascadePredictor(write_cascade(tmp_path / "both", [small, parent], [0.6]), runtime="onnxruntime")
+    assert all(a.run is not b.run for a, b in zip(both.models, both.reopen().models, strict=True))
 
 
 def test_a_cascade_is_one_model_to_the_api_and_a_service(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -354,6 +356,7 @@ def test_a_kit_needs_numpy_and_a_runtime_alone(kit: Path) -> None:
         (["--lengths", "64"], 2, "--lengths 64: the model has 20 positions; give at most 20"),
         (["--threads", "0"], 2, "--threads 0: give a number above 0"),
         (["--output", "kit.pyz"], 3, "kit.pyz: exists already; name another file"),
+        (["--output", "no/target.json"], 2, "no: no such folder; make it, or name another"),
     ],
 )
 def test_what_a_kit_is_asked_in_error(
@@ -363,6 +366,12 @@ def test_what_a_kit_is_asked_in_error(
     assert main(kit, args) == code
     assert capsys.readouterr() == ("", f"{message}\n")
     assert not kit.with_name("target.json").exists()
+
+
+def test_a_kit_says_that_numpy_is_missing(kit: Path) -> None:
+    program = "import runpy, sys; sys.modules['numpy'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program, str(kit)], capture_output=True, text=True, cwd=kit.parent)
+    assert (done.returncode, done.stderr) == (1, "numpy is required: pip install numpy\n")
 
 
 def test_a_runtime_that_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

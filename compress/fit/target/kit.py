@@ -36,7 +36,12 @@ from pathlib import Path
 if sys.version_info < (3, 11):
     sys.exit("Python 3.11 or newer is required")
 
-from compress.fit.target.kit_program import main
+try:
+    from compress.fit.target.kit_program import main
+except ModuleNotFoundError as error:
+    if error.name != "numpy":
+        raise
+    sys.exit("numpy is required: pip install numpy")
 
 sys.exit(main(Path(__file__).parent))
 """

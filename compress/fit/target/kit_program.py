@@ -236,6 +236,9 @@ def _run(archive: Path, args: Sequence[str] | None) -> Path:
         given = _parse(kit, archive.name, args)
         if given.output.exists():
             raise UserError("exists already", where=str(given.output), do="name another file", code=ExitCode.REFUSED)
+        if not given.output.parent.is_dir():
+            where = str(given.output.parent)
+            raise UserError("no such folder", where=where, do="make it, or name another")
         say = partial(print, file=sys.stderr, flush=True)
         if "shapes" in kit:
             find_runtimes(kit["runtime"])
