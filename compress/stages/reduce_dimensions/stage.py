@@ -83,17 +83,18 @@ class Stage:
         c = self.context
         model = prepare(original.loaded.model, c.precision)
         found, done = [], 0
-        with c.workshop.progress("vectors", self.spec.rows, "texts") as progress:
+        rows = min(self.spec.rows, len(c.table().split("train")))
+        with c.workshop.progress("vectors", rows, "texts") as progress:
             for batch in original.batches(BATCH_ROWS):
                 c.workshop.stop()
                 logits = model(batch, Needs(logits=True)).logits
                 assert logits is not None
                 found.append(logits.float().cpu())
                 done += batch.rows
-                progress.update(min(done, self.spec.rows))
-                if done >= self.spec.rows:
+                progress.update(min(done, rows))
+                if done >= rows:
                     break
-        return torch.cat(found)[: self.spec.rows]
+        return torch.cat(found)[:rows]
 
 
 def _make_no_vectors_error() -> UserError:
