@@ -19,7 +19,7 @@ from evaluation.quality.correlation import UndefinedCorrelationError, spearman_o
 from evaluation.quality.draws import of_mean
 from evaluation.quality.intervals import Interval
 from evaluation.quality.retrieval import TOP, cosines, rank_metrics
-from evaluation.representation.neighbours import NEIGHBOURS
+from evaluation.representation.neighbours import FEWEST_TEXTS, NEIGHBOURS
 
 SEARCHED, TIMED = 1 << 17, 16
 """Vectors that a timed search goes through, and its queries."""
@@ -71,8 +71,8 @@ def measure_stored_vectors(
     on texts alone the overlap of neighbours.  parent: (N, E) of another model, whose neighbours texts are compared
     with; None: those of `vectors` themselves. Raises UserError for rows on which the metric is undefined.
     """
-    if form_of(rows) == "texts" and len(vectors) <= NEIGHBOURS:
-        why = f"they have {len(vectors)} texts, and {metric} needs more than {NEIGHBOURS}"
+    if form_of(rows) == "texts" and len(vectors) < FEWEST_TEXTS:
+        why = f"they have {len(vectors)} texts, and {metric} needs {FEWEST_TEXTS} or more"
         raise UserError("the rows are too few", where="--vectors", why=why, do="give more rows")
     width = vectors.shape[1]
     first: ScoredAnswers | None = None

@@ -75,7 +75,12 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
     c = measurement.context
     lines = []
     if "dataset" in c:
-        lines.append(f"quality on {c['rows']} rows of {c['dataset']}; intervals are 95 %")
+        rows = f"{c['rows']} rows of {c['dataset']}"
+        if any(name.startswith(("quality/", "vs_teacher/")) for name in measurement.values):
+            lines.append(f"quality on {rows}; intervals are 95 %")
+        else:
+            alone = ": texts alone are compared with a parent, add --against" if c.get("task") == "embedding" else ""
+            lines.append(f"no quality is measured on {rows}{alone}")
     if "device" in c:
         threads = "1 thread" if c["threads"] == "1" else f"{c['threads']} threads"
         if is_fake(measurement):

@@ -15,10 +15,12 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.family import stock_heads
 from compress.modelfolder.folder import FolderInfo
 from compress.modelfolder.resolve import resolve as resolve_model
+from compress.modelfolder.sentence_head import EMBEDDING
 from compress.run.selection import Selection
 from compress.run.teachers import is_recipe, teacher_folder
 from compress.stages.shared.corpora import open_corpus_of, words_read
 from compress.stages.shared.labelled_data import open_table_of
+from compress.stages.shared.model_shape import make_no_vectors_error
 from compress.stages.shared.validation import task_choice
 from compress.tracking.view import DEFAULT_QUALITY
 
@@ -41,7 +43,11 @@ class Sources:
     def table(self) -> Table:
         """The labelled data, opened on first use. Raises UserError."""
         if self.opened_table is None:
-            self.opened_table = open_table_of(self.selection.recipe, self._labels_of(), vectors=self.vectors)
+            model, first = self._labels_of(), self.selection.first
+            head = None if model is None else model.heads.get("task")
+            if first.own_pooling and head is not None and head.kind != EMBEDDING:
+                raise make_no_vectors_error(first.kind)  # before the rows, which its task may not read
+            self.opened_table = open_table_of(self.selection.recipe, model, vectors=self.vectors)
             self._note(self.opened_table.notes)
         return self.opened_table
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from evaluation.quality.retrieval import search
 
 NEIGHBOURS = 10
+FEWEST_TEXTS = NEIGHBOURS + 2
+"""Among fewer, all other texts are neighbours, and every model shares them."""
 ROWS = 256
 """Texts whose similarities are ranked at once."""
 

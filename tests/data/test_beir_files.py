@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from compress.data.reading.beir import QUERY, RELEVANT, is_beir, list_judged, read_beir
+from compress.data.reading.places import open_source
 from compress.errors import UserError
 
 CORPUS = [{"_id": "d1", "title": "On", "text": "cats"}, {"_id": "d2", "text": "dogs"}, {"_id": "d3", "title": "Birds"}]
@@ -25,13 +26,13 @@ def write(folder: Path, judged: str, corpus: list[dict[str, str]] = CORPUS, quer
 
 def error_of(folder: Path) -> str:
     with pytest.raises(UserError) as error:
-        read_beir(folder, {"validation": "dev"})
+        read_beir(folder, {"validation": "dev"}, [])
     return str(error.value).replace(f"{folder}/", "")
 
 
 def test_queries_and_documents(tmp_path: Path) -> None:
     folder = write(tmp_path, f"{HEAD}q2\td2\t2\nq2\td1\t0\n\nq1\td1\t1\nq1\td1\t1\n")
-    frames, documents = read_beir(folder, {"validation": "dev"})
+    frames, documents = read_beir(folder, {"validation": "dev"}, [])
     frame = frames["validation"]
     assert documents.to_pylist() == ["On cats", "dogs", "Birds"], "the title comes first"
     assert frame.rows == 2
@@ -58,12 +59,26 @@ def test_queries_and_documents(tmp_path: Path) -> None:
         (HEAD + "q1\td11\t1\n", "qrels/dev.tsv:2: document 'd11' is not in corpus.jsonl; did you mean 'd1'?"),
         (HEAD + "q1\tzzz\t1\n", "qrels/dev.tsv:2: document 'zzz' is not in corpus.jsonl; add it to corpus.jsonl, or"),
         (HEAD + "q1\td1\t1\nq1\td1\t2\n", "qrels/dev.tsv:3: document 'd1' has two grades for query 'q1'; remove one"),
-        (HEAD + "q1\td1\t0\nq2\td2\t1\n", "qrels/dev.tsv: 1 query has no relevant document (q1); remove their lines"),
-        (HEAD + "q1\td1\t0\nq2\td2\t-1\n", "qrels/dev.tsv: 2 queries have no relevant document (q1, q2); remove"),
+        (
+            HEAD + "q1\td1\t0\nq2\td2\t1\n",
+            "qrels/dev.tsv: 1 query has no relevant document (q1); give one a grade above 0",
+        ),
+        (HEAD + "q1\td1\t0\nq2\td2\t-1\n", "qrels/dev.tsv: 2 queries have no relevant document (q1, q2); give"),
     ],
 )
 def test_wrong_judgements(judged: str, line: str, tmp_path: Path) -> None:
     assert error_of(write(tmp_path, judged)).startswith(line)
+
+
+def test_queries_without_a_relevant_document_can_be_dropped(tmp_path: Path) -> None:
+    folder = write(tmp_path, f"{HEAD}q1\td1\t0\nq2\td2\t1\n")
+    notes: list[str] = []
+    assert open_source(str(folder), notes, bad_rows="drop").frames["validation"].columns[RELEVANT] == [[1, 1]]
+    assert len(notes) == 1
+    assert notes[0].endswith("qrels/dev.tsv: 1 query has no relevant document (q1), dropped")
+    (folder / "qrels" / "dev.tsv").write_text(f"{HEAD}q1\td1\t0\n")
+    with pytest.raises(UserError, match="no relevant document"):
+        open_source(str(folder), notes, bad_rows="drop")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +96,7 @@ def test_wrong_documents(corpus: list[dict[str, str]], line: str, tmp_path: Path
 
 def test_a_title_is_no_query(tmp_path: Path) -> None:
     queries = [{"_id": "q1", "title": "never read", "text": "which"}]
-    frames, _ = read_beir(write(tmp_path, f"{HEAD}q1\td1\t1\n", queries=queries), {"test": "dev"})
+    frames, _ = read_beir(write(tmp_path, f"{HEAD}q1\td1\t1\n", queries=queries), {"test": "dev"}, [])
     texts = frames["test"].columns[QUERY]
     assert not isinstance(texts, list)
     assert texts.to_pylist() == ["which"]

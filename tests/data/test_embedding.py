@@ -154,7 +154,7 @@ def spoil(folder: Path, name: str, change: Any) -> None:
             r"qrels/test.tsv:3: document 'dd1' is not in corpus.jsonl; did",
         ),
         (lambda f: judge(f, "q9\td0\t1"), r"qrels/test.tsv:2: query 'q9' is not in queries.jsonl"),
-        (lambda f: judge(f, "q0\td0\t1", "q1\td0\t0"), r"1 query has no relevant document \(q1\); remove their lines"),
+        (lambda f: judge(f, "q0\td0\t1", "q1\td0\t0"), r"1 query has no relevant document \(q1\); give one a grade"),
         (lambda f: judge(f, "q0\td0\t1", "q0\td0\t2"), r"test.tsv:3: document 'd0' has two grades for query 'q0'"),
         (lambda f: judge(f, "q0 d0 1"), r"test.tsv:2: not a judgement: found 'q0 d0 1'"),
         (lambda f: judge(f, "q0\td0\tyes"), r"test.tsv:2: not a judgement"),
@@ -221,5 +221,7 @@ def test_fidelity_is_over_different_texts(tmp_path, toy_tokenizer_files):
     assert set(alike.figures) == {"neighbour_overlap_10", "similarity_rank_correlation"}
     whole = task.compare(vectors, vectors, [], examples, test)
     assert [float(figure(np.ones((1, 15)))[0]) for figure in whole.figures.values()] == pytest.approx([1.0, 1.0])
+    few = test.take(np.arange(11))  # each has ten others: all of them are neighbours
+    assert not task.compare(vectors[:11, :4], vectors[:11], [], examples.take(np.arange(11)), few).figures
     undefined = task.score_against(vectors[:, :4], vectors, [], examples, test).undefined
     assert undefined == {"cosine": "the vectors have 4 dimensions, the parent's 6"}

@@ -267,7 +267,9 @@ def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress:
         ("predict", "mine", "a text"): "a reranker needs pairs of a query and a document",
         ("predict", "mine", "a text", "--embeddings"): "it scores pairs and gives no vectors",
         ("evaluate", "mine", *DATA, "--vectors", "int8"): "--vectors needs a model for sentence embeddings",
+        ("make-static", "mine", "--data", "texts"): "make-static needs a model for sentence embeddings",
         ("make-static", "mine", *DATA): "make-static needs a model for sentence embeddings",
+        ("reduce-dimensions", "mine", "--data", "texts"): "reduce-dimensions needs a model for sentence embeddings",
         ("reduce-dimensions", "mine", *DATA): "reduce-dimensions needs a model for sentence embeddings",
         ("distill", "--recipe", "embed-distil", "--teacher", "mine", *DATA): (
             "compares sentence embeddings, and the model is a reranker; use margin_mse and listwise_kl, as in recipe "

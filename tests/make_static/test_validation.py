@@ -16,4 +16,5 @@ def test_vectors_of_other_widths_are_compared_by_neighbours() -> None:
     wide = np.concatenate([theirs, np.zeros((40, 2), dtype=np.float32)], axis=1)
     assert mean_distance(wide, theirs) == pytest.approx(0)
     assert 0 <= mean_distance(ours[:3], theirs[:3]) <= 1
+    assert mean_distance(-(ours[:11] ** 3), theirs[:11]) > 0, "few texts are not all neighbours of each other"
     assert mean_distance(ours[:1], theirs[:1]) == 0

@@ -38,17 +38,17 @@ def pairs(*scores: float) -> Rows:
 
 
 def test_all_dimensions_as_floats_come_first_and_are_compared_with() -> None:
-    first, *others = measure(texts(11), 11, metric_of(texts(11), SPEARMAN))
+    first, *others = measure(texts(12), 12, metric_of(texts(12), SPEARMAN))
     assert (first.kind, first.dimensions, first.quality.value, first.difference) == ("float32", 8, 1.0, None)
     assert [(one.kind, one.dimensions) for one in others] == [("float32", 4), ("int8", 4), ("binary", 4)]
     assert all(one.difference is not None for one in others)
     assert [one.kind for one in others if one.ranges is not None] == ["int8"]
 
 
-@pytest.mark.parametrize("count", [1, 2, 10])
+@pytest.mark.parametrize("count", [1, 2, 11])
 def test_too_few_texts_are_one_line(count: int) -> None:
     with pytest.raises(
-        UserError, match=f"the rows are too few: they have {count} texts, and {OVERLAP} needs more than 10"
+        UserError, match=f"the rows are too few: they have {count} texts, and {OVERLAP} needs 12 or more"
     ):
         measure(texts(count), count, OVERLAP)
 

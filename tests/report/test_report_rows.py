@@ -134,3 +134,12 @@ def test_the_headline_of_a_run_has_the_figures_of_the_trade_off() -> None:
     simulated = {"fake_quantized/accuracy": 0.9, "speed/latency_p50_ms": 4.1}
     assert headline(Measurement(simulated, {"metric": "accuracy"})) == "accuracy 90.00 %, simulated, p50 4.10 ms"
     assert headline(Measurement({}, {})) == ""
+
+
+def test_rows_without_a_figure_are_not_called_measured() -> None:
+    context = {**measured().context, "dataset": "texts/test", "rows": "50", "task": "embedding"}
+    values = {name: value for name, value in VALUES.items() if not name.startswith(("quality/", "vs_teacher/"))}
+    wanted = "no quality is measured on 50 rows of texts/test: texts alone are compared with a parent, add --against"
+    assert conditions(Measurement(values, context))[0] == wanted
+    scored = Measurement({**values, "quality/spearman": 0.8}, context)
+    assert conditions(scored)[0] == "quality on 50 rows of texts/test; intervals are 95 %"

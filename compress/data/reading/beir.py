@@ -34,8 +34,11 @@ def is_beir(folder: Path) -> bool:
     return (folder / CORPUS).is_file() and (folder / QUERIES).is_file()
 
 
-def read_beir(folder: Path, wanted: Mapping[str, str]) -> tuple[dict[str, Frame], pa.ChunkedArray]:
-    """(split → its queries, the documents of all splits). wanted: our split → the name of its file.
+def read_beir(
+    folder: Path, wanted: Mapping[str, str], notes: list[str], bad_rows: str = "refuse"
+) -> tuple[dict[str, Frame], pa.ChunkedArray]:
+    """(split → its queries, the documents of all splits). wanted: our split → the name of its file.  bad_rows: "drop"
+    leaves out queries without a relevant document, and notes how many.
 
     Raises UserError for ids that come twice, documents and queries without text, and judgements of documents and
     queries that are not there, or that leave a query without a relevant document.
@@ -44,7 +47,7 @@ def read_beir(folder: Path, wanted: Mapping[str, str]) -> tuple[dict[str, Frame]
     queries, numbers = _read_texts(folder / QUERIES, "query")
     frames = {}
     for split, stem in wanted.items():
-        judged = _read_judged(folder / JUDGED / f"{stem}.tsv", numbers, places)
+        judged = _read_judged(folder / JUDGED / f"{stem}.tsv", numbers, places, notes, bad_rows)
         rows = sorted(judged)
         columns: dict[str, Column] = {
             QUERY: pa.chunked_array([pa.array([queries[row] for row in rows], pa.string())]),
@@ -106,7 +109,9 @@ def _strings(frame: Frame, name: str) -> list[str]:
     return ["" if value is None else str(value) for value in values]
 
 
-def _read_judged(path: Path, queries: Mapping[str, int], documents: Mapping[str, int]) -> dict[int, list[int]]:
+def _read_judged(
+    path: Path, queries: Mapping[str, int], documents: Mapping[str, int], notes: list[str], bad_rows: str
+) -> dict[int, list[int]]:
     """Row of a query → row and grade of each of its documents, end to end."""
     look(path)
     found: dict[int, dict[int, int]] = {}
@@ -126,8 +131,8 @@ def _read_judged(path: Path, queries: Mapping[str, int], documents: Mapping[str,
             if found.setdefault(row, {}).setdefault(place, grade) != grade:
                 what = f"document '{printable(document, 60)}' has two grades for query '{printable(query, 60)}'"
                 raise UserError(what, where=f"{path}:{number}", do="remove one of them")
-    _require_relevant(found, list(queries), str(path))
-    return {row: [x for pair in graded.items() for x in pair] for row, graded in found.items()}
+    kept = _require_relevant(found, list(queries), str(path), notes, bad_rows)
+    return {row: [x for pair in graded.items() for x in pair] for row, graded in kept.items()}
 
 
 def _make_missing_error(
@@ -180,14 +185,21 @@ def _judgement(cells: Sequence[str], where: str) -> tuple[str, str, int]:
         ) from None
 
 
-def _require_relevant(found: Mapping[int, Mapping[int, int]], names: Sequence[str], where: str) -> None:
-    """Raise UserError where there is no query, or one has no document above grade 0."""
+def _require_relevant(
+    found: Mapping[int, Mapping[int, int]], names: Sequence[str], where: str, notes: list[str], bad_rows: str
+) -> dict[int, Mapping[int, int]]:
+    """The queries that have a document above grade 0. Raises UserError for others, unless they are to be dropped, and
+    where none is left."""
     if not found:
         raise UserError("the file has no judgements", where=where)
-    without = [names[row] for row, graded in found.items() if max(graded.values()) <= 0]
+    kept = {row: graded for row, graded in found.items() if max(graded.values()) > 0}
+    without = [names[row] for row in found if row not in kept]
     if without:
         shown = ", ".join(printable(name, 40) for name in without[:3]) + (" …" if len(without) > 3 else "")
         what = "1 query has" if len(without) == 1 else f"{len(without):,} queries have"
-        raise UserError(
-            f"{what} no relevant document ({shown})", where=where, do="remove their lines, or give a grade above 0"
-        )
+        what = f"{what} no relevant document ({shown})"
+        if bad_rows == "refuse" or not kept:
+            do = "give one a grade above 0, or drop these queries with --bad-rows drop (data.bad_rows: drop)"
+            raise UserError(what, where=where, do=do)
+        notes.append(f"{where}: {what}, dropped")
+    return kept

@@ -51,12 +51,19 @@ class Source:
         return next(iter(self.frames.values()))
 
 
-def open_source(name: str, notes: list[str], splits: Mapping[str, str] | None = None, *, plain: bool = False) -> Source:
-    """Find and read what `name` means, as it is. plain: files of plain text are data too.
+def open_source(
+    name: str,
+    notes: list[str],
+    splits: Mapping[str, str] | None = None,
+    *,
+    plain: bool = False,
+    bad_rows: str = "refuse",
+) -> Source:
+    """Find and read what `name` means, as it is. plain: files of plain text are data too.  bad_rows: see `read_beir`.
 
     Raises UserError with the nearest names."""
     if not is_elsewhere(name):
-        found = _on_disk(name, notes, splits, plain)
+        found = _on_disk(name, notes, splits, plain, bad_rows)
         return replace(found, name=find_name(found.name))
     if name.startswith("hf:"):
         found = hub.read_hub(name[3:])
@@ -75,8 +82,10 @@ def find_language(name: str) -> tuple[str, ...]:
     return find_language_codes(" ".join(one for one in listed if isinstance(one, str)))
 
 
-def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None, plain: bool) -> Source:
+def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None, plain: bool, bad_rows: str) -> Source:
     path = path_of(name)
+    if path.is_dir() and beir.is_beir(path):
+        return _beir(path, splits, notes, bad_rows)
     if path.is_dir():
         return _folder(path, notes, splits, plain)
     if not path.exists():
@@ -118,8 +127,6 @@ def _hint_siblings(path: Path, notes: list[str]) -> None:
 
 
 def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None, plain: bool) -> Source:
-    if beir.is_beir(path):
-        return _beir(path, splits)
     saved = _saved(path)
     if saved is not None:
         return Source(_choose(saved, splits, str(path), notes), str(path))
@@ -151,7 +158,7 @@ def _folder(path: Path, notes: list[str], splits: Mapping[str, str] | None, plai
     return Source(frames, str(path), _info(path))
 
 
-def _beir(path: Path, splits: Mapping[str, str] | None) -> Source:
+def _beir(path: Path, splits: Mapping[str, str] | None, notes: list[str], bad_rows: str) -> Source:
     """A retrieval set. Raises UserError as `beir.read_beir`, and where no split is called as ours are."""
     held = beir.list_judged(path)
     chosen = _match(held, splits, str(path))
@@ -159,7 +166,7 @@ def _beir(path: Path, splits: Mapping[str, str] | None) -> Source:
         raise UserError(
             "no train, validation or test split", where=str(path / beir.JUDGED), why="found " + ", ".join(held)
         )
-    frames, documents = beir.read_beir(path, chosen)
+    frames, documents = beir.read_beir(path, chosen, notes, bad_rows)
     info = {"task": "embedding", "text_columns": [beir.QUERY], "label_column": beir.RELEVANT}
     return Source(frames, str(path), info, documents)
 

@@ -78,7 +78,7 @@ def open_table(
     notes: list[str] = []
     name, unlabelled = local_name(name), None if unlabelled is None else local_name(unlabelled)
     bound = tasks.find_bound(expect_head) if task is None else tasks.task_of(task)
-    source = open_source(name, notes, splits, plain=bound is not None and bound.label_free)
+    source = open_source(name, notes, splits, plain=bound is not None and bound.label_free, bad_rows=bad_rows)
     asked = _asked(source.info, text_column, text_pair_column, label_column)
     kind = _find_task(task, source, asked, expect_head, named=text_column is not None).configure(settings or {})
     if kind.pairs_answer:

@@ -32,7 +32,12 @@ from evaluation.quality.correlation import UndefinedCorrelationError, spearman_o
 from evaluation.quality.draws import of_mean
 from evaluation.quality.retrieval import TOP, cosines, rank_metrics, search
 from evaluation.quality.slices import Members, by_quarter
-from evaluation.representation.neighbours import NEIGHBOURS, neighbour_overlap, similarity_rank_correlation
+from evaluation.representation.neighbours import (
+    FEWEST_TEXTS,
+    NEIGHBOURS,
+    neighbour_overlap,
+    similarity_rank_correlation,
+)
 
 Form = Literal["texts", "scored pairs", "retrieval"]
 RETRIEVAL = ("ndcg_at_10", "mrr_at_10", "recall_at_1", "recall_at_10", "recall_at_100")
@@ -250,8 +255,8 @@ class Task(FormTask):
         check_outputs(ours, ours.shape[-1])
         if self._wanted() == OVERLAP:
             texts = spread_places(len(rows), COMPARED)
-            if len(texts) <= NEIGHBOURS:
-                return ScoredAnswers(len(rows), {}, undefined={OVERLAP: f"it needs more than {NEIGHBOURS} texts"})
+            if len(texts) < FEWEST_TEXTS:
+                return ScoredAnswers(len(rows), {}, undefined={OVERLAP: f"it needs {FEWEST_TEXTS} texts or more"})
             shared = neighbour_overlap(ours[texts], theirs[texts])
             return ScoredAnswers(
                 len(texts), {OVERLAP: of_mean(shared)}, chance={OVERLAP: NEIGHBOURS / (len(texts) - 1)}
@@ -273,7 +278,7 @@ class Task(FormTask):
         figures: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
         if x.shape == y.shape and form_of(rows) != "texts":  # of these it is the metric
             figures[COSINE] = of_mean(cosines(x[asked], y[asked]))
-        if len(compared) > NEIGHBOURS:
+        if len(compared) >= FEWEST_TEXTS:
             figures[OVERLAP] = of_mean(neighbour_overlap(x, y, asked))
             correlation = np.nan_to_num(similarity_rank_correlation(x, y, asked))
             figures["similarity_rank_correlation"] = of_mean(correlation)

@@ -19,7 +19,7 @@ from compress.modelfolder.families.model2vec import make_static_config
 from compress.modelfolder.sentence_head import EMBEDDING
 from compress.stages.make_static import token_vectors
 from compress.stages.make_static.spec import Spec
-from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.model_shape import ModelShape, make_no_vectors_error
 from compress.stages.shared.originals import Original
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 
@@ -38,7 +38,8 @@ class Stage:
         made = start or teacher
         if made is None or made.config is None:
             return made
-        _require_embeddings(embeds=made.embeds)
+        if not made.embeds:
+            raise make_no_vectors_error(self.spec.kind)
         dimensions = self.spec.dimensions
         config = make_static_config(made.config.vocabulary, dimensions or made.config.hidden)
         known = None if dimensions is None else config
@@ -58,7 +59,8 @@ class Stage:
         original = Original.of(c, "task_specific", "make-static")
         loaded = original.loaded
         head, config = loaded.heads["task"], loaded.config
-        _require_embeddings(embeds=head.kind == EMBEDDING)
+        if head.kind != EMBEDDING:
+            raise make_no_vectors_error(s.kind)
         dimensions = s.dimensions or head.labels
         _check(config, head, dimensions, str(original.folder))
         tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(original.folder))
@@ -104,14 +106,6 @@ def _static_model(table: torch.Tensor) -> Model:
 def _unknown(tokenizer: Tokenizer) -> list[int]:
     """[UNK], of which model2vec reads nothing."""
     return [tokenizer.unk_id] if "unk" in tokenizer.specials else []
-
-
-def _require_embeddings(*, embeds: bool) -> None:
-    if not embeds:
-        raise UserError(
-            "make-static needs a model for sentence embeddings", where="MODEL", why="this one answers a task",
-            do="give a sentence-transformers folder",
-        )  # fmt: skip
 
 
 def _check(config: EncoderConfig, head: HeadConfig, dimensions: int, where: str) -> None:

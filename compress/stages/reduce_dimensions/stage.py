@@ -14,7 +14,7 @@ from compress.errors import UserError
 from compress.modelfolder.sentence_head import EMBEDDING
 from compress.stages.reduce_dimensions import rotation
 from compress.stages.reduce_dimensions.spec import Spec
-from compress.stages.shared.model_shape import ModelShape
+from compress.stages.shared.model_shape import ModelShape, make_no_vectors_error
 from compress.stages.shared.originals import Original
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 
@@ -32,7 +32,7 @@ class Stage:
     ) -> ModelShape | None:
         made = start or teacher
         if made is not None and not made.embeds:
-            raise _make_no_vectors_error()
+            raise make_no_vectors_error(self.spec.kind)
         return None if made is None else dataclasses.replace(made, config=None)
 
     def plan(self) -> list[str]:
@@ -49,7 +49,7 @@ class Stage:
         loaded = original.loaded
         head = loaded.heads["task"]
         if head.kind != EMBEDDING:
-            raise _make_no_vectors_error()
+            raise make_no_vectors_error(self.spec.kind)
         kept = self.spec.dimensions or head.labels
         if kept > head.labels:
             raise UserError(
@@ -83,21 +83,15 @@ class Stage:
         c = self.context
         model = prepare(original.loaded.model, c.precision)
         found, done = [], 0
-        with c.workshop.progress("vectors", self.spec.rows, "texts") as progress:
+        rows = min(self.spec.rows, len(c.table().split("train")))
+        with c.workshop.progress("vectors", rows, "texts") as progress:
             for batch in original.batches(BATCH_ROWS):
                 c.workshop.stop()
                 logits = model(batch, Needs(logits=True)).logits
                 assert logits is not None
                 found.append(logits.float().cpu())
                 done += batch.rows
-                progress.update(min(done, self.spec.rows))
-                if done >= self.spec.rows:
+                progress.update(min(done, rows))
+                if done >= rows:
                     break
-        return torch.cat(found)[: self.spec.rows]
-
-
-def _make_no_vectors_error() -> UserError:
-    return UserError(
-        "reduce-dimensions needs a model for sentence embeddings", where="MODEL", why="this one answers a task",
-        do="give a sentence-transformers folder",
-    )  # fmt: skip
+        return torch.cat(found)[:rows]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compress.encoder.config.encoder import EncoderConfig
+from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 
 
@@ -22,6 +23,14 @@ class ModelShape:
     config: EncoderConfig | None = None
     embeds: bool = False
     depth_known: bool = True
+
+
+def make_no_vectors_error(kind: str) -> UserError:
+    """Of a stage of this kind whose model has another task than embeddings."""
+    return UserError(
+        f"{kind.replace('_', '-')} needs a model for sentence embeddings", where="MODEL",
+        why="this one answers a task", do="give a sentence-transformers folder",
+    )  # fmt: skip
 
 
 def read_shape(folder: Path) -> ModelShape:
