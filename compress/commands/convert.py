@@ -16,6 +16,7 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError, printable
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.meta import is_cascade
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import resolve
 from compress.run.folder import new_output
@@ -113,6 +114,10 @@ def convert_folder(name: str, options: RunOptions) -> int:
 
 def _pickles(folder: Path) -> dict[str, list[Path]]:
     """Folder inside the model folder → its pickled weights. Raises UserError where there is nothing to convert."""
+    if is_cascade(folder):
+        raise UserError(
+            "there is nothing to convert", where=str(folder), why="the models of a cascade have no pickled weights"
+        )
     if not (folder / "config.json").is_file():
         raise UserError("no config.json: not a model folder", where=str(folder))
     found: dict[str, list[Path]] = {}

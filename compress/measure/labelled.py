@@ -65,7 +65,7 @@ def measure_models(
     subjects = [Subject(label, place, role) for label, place, role in named]
     info = inspect_with_names(folders[0], places)
     if length is not None:
-        require_fixed_costs(places)
+        require_fixed_costs(places, do="remove --length")
         choose_length([(s.name, inspect(s.folder).config.max_positions) for s in subjects], length)
     others = columns_of(sliced or ())
     recipe, table = open_labelled(info, options, console, others, measured=split, group_column=group_column)

@@ -78,14 +78,15 @@ def choose_calls(folders: Sequence[Path]) -> int:
     return ROUTED if any(map(depends_on_texts, folders)) else TIMED
 
 
-def require_fixed_costs(folders: Sequence[Path]) -> None:
-    """Raise UserError for a cascade and for early exits: what random tokens cost there says nothing of texts."""
+def require_fixed_costs(folders: Sequence[Path], do: str = "give --data, without --length") -> None:
+    """Raise UserError for a cascade and for early exits: what random tokens cost there says nothing of texts. do: what
+    it says to do instead."""
     for folder in filter(depends_on_texts, folders):
         raise UserError(
             "a cascade is timed on texts: which of its models answers depends on them"
             if is_cascade(folder)
             else "a model with early exits is timed on texts: which exit answers depends on them",
-            where=str(folder), do="give --data, without --length",
+            where=str(folder), do=do,
         )  # fmt: skip
 
 

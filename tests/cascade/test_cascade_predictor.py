@@ -136,6 +136,8 @@ def test_random_tokens_are_no_texts(tmp_path: Path, small: Path, parent: Path) -
     folder = write_cascade(tmp_path / "both", [small, parent], [1.0])
     with pytest.raises(UserError, match=r"a cascade is timed on texts.*give --data, without --length"):
         compress.load(folder, device="cpu").benchmark(length=8, quiet=True)
+    with pytest.raises(UserError, match=r"a cascade is timed on texts.*; remove --length$"):
+        compress.load(folder, device="cpu").evaluate("opinions", length=8, quiet=True)
 
 
 def test_commands_that_change_a_model_reject_a_cascade_before_they_write(
@@ -160,8 +162,10 @@ def test_commands_that_change_a_model_reject_a_cascade_before_they_write(
     for call in calls:
         with pytest.raises(UserError, match=r"this is a cascade of several models.*use one of its models"):
             call()
-    with pytest.raises(UserError, match="the certificate of a cascade or of early exits cannot"):
+    with pytest.raises(UserError, match=rf"certificate of a cascade.*compress evaluate {folder} --against"):
         compress.verify(folder, **how)
+    with pytest.raises(UserError, match=r"nothing to convert: the models of a cascade have no pickled weights"):
+        compress.convert(folder, output="new", quiet=True)
     assert not list(Path().iterdir())
 
 

@@ -167,7 +167,7 @@ def read(folder: Path) -> Mapping[str, Any]:
     if depends_on_texts(folder):
         raise UserError(
             "the certificate of a cascade or of early exits cannot be re-checked", where=str(folder),
-            do="measure it again: compress evaluate FOLDER --against PARENT --data DATA",
+            do=f"measure it again: compress evaluate {folder} --against PARENT --data DATA",
         )  # fmt: skip
     if not path.is_file():
         raise UserError(f"no {CERTIFICATE} in this folder", where=str(folder), do="compress fit writes one")
