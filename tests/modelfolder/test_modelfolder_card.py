@@ -103,6 +103,25 @@ def test_where_it_comes_from_and_how_to_use_it(tiny_model: Model, tmp_path: Path
     assert "## Measured" not in text
 
 
+@pytest.mark.parametrize(
+    ("task", "pipeline", "line"),
+    [
+        ("embedding", "sentence-similarity", 'vectors = SentenceTransformer("<this folder>").encode(["a text"])'),
+        ("reranking", "text-ranking", 'scores = CrossEncoder("<this folder>").predict([("a query", "a document")])'),
+    ],
+)
+def test_an_embedding_model_and_a_reranker_are_loaded_by_sentence_transformers(
+    task: str, pipeline: str, line: str
+) -> None:
+    facts = Facts("small", 10, 5, 2, 8, ("task",), "BertModel", {})
+    text = render(FolderMeta(task=task, label_names=("LABEL_0",) if task == "reranking" else ()), facts)
+    found = text.splitlines()
+    assert {"library_name: sentence-transformers", f"pipeline_tag: {pipeline}", line} <= set(found)
+    assert "BertModel.from_pretrained" not in text
+    assert "LABEL_0" not in text
+    assert ("loads it without pooling" in text) == (task == "embedding")
+
+
 @pytest.mark.parametrize("field", ["task", "method", "label_names", "lineage", "recipe", "data", "notes", "software"])
 def test_foreign_text_cannot_leave_its_place(field: str, tiny_model: Model, tmp_path: Path) -> None:
     values: dict[str, Any] = {

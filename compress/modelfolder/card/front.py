@@ -11,6 +11,7 @@ from compress.modelfolder.card.facts import QUESTION_ANSWERING, Facts
 from compress.modelfolder.cross_encoder import RERANKING
 from compress.modelfolder.meta import FolderMeta, MeasurementNote
 from compress.modelfolder.names import RESULTS
+from compress.modelfolder.sentence_head import EMBEDDING
 
 _OWN_PIPELINES = ("token-classification", QUESTION_ANSWERING)  # tasks that model hubs know by the same name
 
@@ -19,7 +20,7 @@ def format_front(meta: FolderMeta, facts: Facts) -> str:
     """The head that model hubs read, as YAML. Foreign names are left out where a hub has no such names."""
     tags = ["compress", *([re.sub(r"[^a-z0-9-]", "-", meta.method.lower())] if meta.method else [])]
     tags += [tag for tag, holds in (("onnx", facts.onnx), ("quantized", facts.quantized)) if holds]
-    lines = ["---", f"library_name: {_library(facts)}"]
+    lines = ["---", f"library_name: {_library(meta, facts)}"]
     if (pipeline := _pipeline(meta, facts)) is not None:
         lines.append(f"pipeline_tag: {pipeline}")
     if meta.language:
@@ -52,12 +53,12 @@ _METRICS: Mapping[str, str] = {
 """Our names of metrics → those of the `evaluate` library, which model hubs know."""
 
 
-def _library(facts: Facts) -> str:
+def _library(meta: FolderMeta, facts: Facts) -> str:
     """What loads the folder as it is meant to be computed: of a quantized one with integers."""
     if facts.is_static:
         return "sentence-transformers"
     if facts.is_stock:
-        return "transformers"
+        return "sentence-transformers" if meta.task in (EMBEDDING, RERANKING) else "transformers"
     return "onnx" if facts.onnx else "compress"
 
 
@@ -67,6 +68,8 @@ def _pipeline(meta: FolderMeta, facts: Facts) -> str | None:
     if "task" in facts.heads:
         if meta.task == RERANKING:
             return "text-ranking"
+        if meta.task == EMBEDDING:
+            return "sentence-similarity"
         return meta.task if meta.task in _OWN_PIPELINES else "text-classification"
     return "fill-mask" if "mlm" in facts.heads else None
 

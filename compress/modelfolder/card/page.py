@@ -11,7 +11,9 @@ from compress.modelfolder.card.figures import format_measured, format_slices
 from compress.modelfolder.card.front import format_front
 from compress.modelfolder.card.text import escape, format_digest, format_section
 from compress.modelfolder.card.usage import format_usage
+from compress.modelfolder.cross_encoder import RERANKING
 from compress.modelfolder.meta import FolderMeta
+from compress.modelfolder.sentence_head import EMBEDDING
 
 
 def render(meta: FolderMeta, facts: Facts) -> str:
@@ -20,7 +22,7 @@ def render(meta: FolderMeta, facts: Facts) -> str:
         format_front(meta, facts),
         f"# {escape(facts.name)}",
         _summary(meta, facts),
-        _loading(facts),
+        _loading(meta, facts),
         format_section("Intended use", _intended(meta, facts)),
         format_measured(meta.measurement, meta.baseline),
         format_slices(meta.measurement),
@@ -66,7 +68,7 @@ def _summary(meta: FolderMeta, facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def _loading(facts: Facts) -> str:
+def _loading(meta: FolderMeta, facts: Facts) -> str:
     if facts.stages:
         return (
             "`compress` loads the folder as one model. Other programs can load the model folders in it one by one "
@@ -77,6 +79,11 @@ def _loading(facts: Facts) -> str:
             "The folder loads unmodified with sentence-transformers (`StaticEmbedding`) and model2vec (`StaticModel`)."
         )
     file = " ONNX clients read `model.onnx`, which gives the same predictions." if facts.onnx else ""
+    if meta.task == EMBEDDING and facts.is_stock:
+        return (
+            "The folder loads unmodified with sentence-transformers. "
+            f"transformers' `{facts.stock_class}` loads it without pooling and normalization.{file}"
+        )
     if facts.stock_class:
         other = ["computes with the float weights behind the integers"] if facts.quantized else []
         other += ["computes all layers, without the early exits"] if facts.exits else []
@@ -98,7 +105,7 @@ def _intended(meta: FolderMeta, facts: Facts) -> list[str]:
     elif "task" not in facts.heads:
         fills = " and masked-LM logits" if "mlm" in facts.heads else ""
         lines.append(f"no task head: it returns hidden states{fills}; fine-tune it before using it for a task")
-    if meta.label_names:
+    if meta.label_names and meta.task != RERANKING:  # whose one output has no name of its own
         lines.append(f"labels: {list_some([escape(name, 60) for name in meta.label_names], 50)}")
     if meta.language:
         lines.append(f"language: {list_some([escape(code, 20) for code in meta.language], 20)}")

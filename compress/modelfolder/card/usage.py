@@ -5,6 +5,7 @@ from __future__ import annotations
 from compress.modelfolder.card.facts import QUESTION_ANSWERING, Facts
 from compress.modelfolder.cross_encoder import RERANKING
 from compress.modelfolder.meta import FolderMeta
+from compress.modelfolder.sentence_head import EMBEDDING
 
 
 def format_usage(meta: FolderMeta, facts: Facts) -> str:
@@ -21,6 +22,8 @@ def format_usage(meta: FolderMeta, facts: Facts) -> str:
         return "\n".join([*lines, "With sentence-transformers:", "", *_with_sentence_transformers()])
     if meta.task == RERANKING and facts.is_stock:
         lines += ["With sentence-transformers:", "", *_WITH_CROSS_ENCODER, ""]
+    elif meta.task == EMBEDDING and facts.is_stock:
+        lines += ["With sentence-transformers:", "", *_with_sentence_transformers(), ""]
     elif facts.stock_class and facts.is_stock:
         lines += ["With transformers:", "", *_with_transformers(meta, facts.stock_class), ""]
     if facts.onnx:
