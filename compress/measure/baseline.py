@@ -59,11 +59,11 @@ def with_baseline(measured: Sequence[MeasuredModel], baseline: Baseline | None) 
 
 
 def describe_weak(model: MeasuredModel, baseline: Baseline | None) -> str | None:
-    """That a model is not above the baseline; None where it is."""
+    """That a model is not above the baseline; None where it is, and where none could be: at the highest figure."""
     if baseline is None or model.scored is None:
         return None
     value = model.scored.value(baseline.metric)
-    if not np.isfinite(value) or value > baseline.value:
+    if not np.isfinite(value) or value > baseline.value or value >= 1:
         return None
     ours, theirs = (format_figure(baseline.metric, figure) for figure in (value, baseline.value))
     return f"{title(baseline.metric)} {ours} is not above {baseline.title}, {theirs}"

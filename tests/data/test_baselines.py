@@ -117,3 +117,5 @@ def test_a_model_that_is_not_above_it_is_told() -> None:
         model = MeasuredModel(Subject("x", Path("x"), "student"), Measurement({}, {}), scored, "accuracy")
         assert describe_weak(model, Baseline(baselines.BAYES, "accuracy", 0.6)) == told
         assert describe_weak(model, None) is None
+        perfect = describe_weak(model, Baseline(baselines.BAYES, "accuracy", 1.0))
+        assert (perfect is None) == (told is None), "both answer all rows"
