@@ -76,7 +76,7 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
     lines = []
     if "dataset" in c:
         rows = f"{c['rows']} rows of {c['dataset']}"
-        if any(name.startswith(("quality/", "vs_teacher/")) for name in measurement.values):
+        if any(name.startswith(("quality/", "vs_teacher/", FAKE)) for name in measurement.values):
             lines.append(f"quality on {rows}; intervals are 95 %")
         else:
             alone = ": texts alone are compared with a parent, add --against" if c.get("task") == "embedding" else ""

@@ -141,5 +141,6 @@ def test_rows_without_a_figure_are_not_called_measured() -> None:
     values = {name: value for name, value in VALUES.items() if not name.startswith(("quality/", "vs_teacher/"))}
     wanted = "no quality is measured on 50 rows of texts/test: texts alone are compared with a parent, add --against"
     assert conditions(Measurement(values, context))[0] == wanted
-    scored = Measurement({**values, "quality/spearman": 0.8}, context)
-    assert conditions(scored)[0] == "quality on 50 rows of texts/test; intervals are 95 %"
+    for name in ("quality/spearman", "fake_quantized/spearman", "vs_teacher/cosine"):
+        scored = Measurement({**values, name: 0.8}, context)
+        assert conditions(scored)[0] == "quality on 50 rows of texts/test; intervals are 95 %", name

@@ -18,6 +18,7 @@ import pyarrow as pa
 from compress.data.reading import text_files
 from compress.data.reading.files import look
 from compress.data.reading.frame import Column, Frame
+from compress.data.tables.candidates import drop_queries
 from compress.data.tables.table import first_rows, format_count
 from compress.errors import UserError, did_you_mean, printable, suggest
 
@@ -197,9 +198,6 @@ def _require_relevant(
     if without:
         shown = ", ".join(printable(name, 40) for name in without[:3]) + (" …" if len(without) > 3 else "")
         what = "1 query has" if len(without) == 1 else f"{len(without):,} queries have"
-        what = f"{what} no relevant document ({shown})"
-        if bad_rows == "refuse" or not kept:
-            do = "give one a grade above 0, or drop these queries with --bad-rows drop (data.bad_rows: drop)"
-            raise UserError(what, where=where, do=do)
-        notes.append(f"{where}: {what}, dropped")
+        told = f"{what} no relevant document ({shown})"
+        drop_queries(told, where, bad_rows if kept else "refuse", notes, "grade")
     return kept

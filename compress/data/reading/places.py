@@ -84,10 +84,8 @@ def find_language(name: str) -> tuple[str, ...]:
 
 def _on_disk(name: str, notes: list[str], splits: Mapping[str, str] | None, plain: bool, bad_rows: str) -> Source:
     path = path_of(name)
-    if path.is_dir() and beir.is_beir(path):
-        return _beir(path, splits, notes, bad_rows)
     if path.is_dir():
-        return _folder(path, notes, splits, plain)
+        return _beir(path, splits, notes, bad_rows) if beir.is_beir(path) else _folder(path, notes, splits, plain)
     if not path.exists():
         raise make_unknown_error(name, path)
     frame = files.read_file(path, notes, plain=plain)

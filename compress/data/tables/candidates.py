@@ -80,11 +80,17 @@ def require_relevant(rows: Rows, where: str, bad_rows: str, notes: list[str]) ->
     count = int((~has).sum())
     of = "1 query" if count == 1 else f"{count:,} queries"
     told = f"{of} without a relevant document ({first_rows(rows.numbers[~has])})"
-    if bad_rows == "refuse" or not has.any():
-        do = "give one a score above 0, or drop these queries with --bad-rows drop (data.bad_rows: drop)"
+    drop_queries(told, where, bad_rows if has.any() else "refuse", notes, "score")
+    return rows.take(np.flatnonzero(has))
+
+
+def drop_queries(told: str, where: str, bad_rows: str, notes: list[str], figure: str) -> None:
+    """Note that queries without a relevant document are dropped. figure: what says that a document is relevant. Raises
+    UserError unless they are to be dropped."""
+    if bad_rows == "refuse":
+        do = f"give one a {figure} above 0, or drop these queries with --bad-rows drop (data.bad_rows: drop)"
         raise UserError(told, where=where, do=do)
     notes.append(f"{where}: {told}, dropped")
-    return rows.take(np.flatnonzero(has))
 
 
 def _of_queries(rows: Rows, first: Sequence[int], cells: Sequence[Sequence[Cell]], documents: Sequence[str]) -> Rows:

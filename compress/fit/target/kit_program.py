@@ -237,8 +237,7 @@ def _run(archive: Path, args: Sequence[str] | None) -> Path:
         if given.output.exists():
             raise UserError("exists already", where=str(given.output), do="name another file", code=ExitCode.REFUSED)
         if not given.output.parent.is_dir():
-            where = str(given.output.parent)
-            raise UserError("no such folder", where=where, do="make it, or name another")
+            raise UserError("no such folder", where=str(given.output.parent), do="make it, or name another")
         say = partial(print, file=sys.stderr, flush=True)
         if "shapes" in kit:
             find_runtimes(kit["runtime"])

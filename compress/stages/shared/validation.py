@@ -105,8 +105,7 @@ def score_model(model: Model, validate: Callable[[nn.Module], Mapping[str, float
 def mean_distance(ours: np.ndarray, theirs: np.ndarray) -> float:
     """1 minus the mean cosine of two models' vectors (N, D); of vectors of other widths, (N, D) and (N, E), 1 minus the
     share of the nearest neighbours (at most half of the others) that both models have in common, among some of the
-    texts. (The differences of their
-    cosines would not do: training by similarities shifts all of them.)"""
+    texts. (The differences of their cosines would not do: training by similarities shifts all of them.)"""
     if ours.shape == theirs.shape:
         return 1.0 - float(cosines(ours, theirs).mean())
     some = spread_places(len(ours), COMPARED_TEXTS)
