@@ -28,9 +28,11 @@ from compress.modelfolder import folder as modelfolder
 from compress.recipe import LoadedRecipe
 from compress.report.rows import title
 from compress.run import Run, build_training_context, input_folder, train_prepared
+from compress.run.teachers import Teachers
 from compress.stages.distill.checks._check import Finding
 from compress.stages.distill.checks.standing_objectives import find_standing_objectives
 from compress.stages.distill.diagnosis import Diagnosis
+from compress.stages.distill.text_rows import count_added_rows
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
 from compress.storage.signals import StopFlag
 from compress.training.context import NullLog
@@ -124,7 +126,8 @@ class _Rehearsal:
         self.run.journal.address()  # an address that cannot be one is an error here too
         self.sources.open()
         teachers = self.run.teachers()
-        counts = self._shrink()
+        counts = {i: self._count_rows(selection.stage(i), teachers) for i in selection.indices}
+        self._shrink()
         made, outcomes = self.contexts.get_start(), []
         with stop, tempfile.TemporaryDirectory(prefix="compress-check-") as temporary:
             for index in selection.indices:
@@ -132,7 +135,7 @@ class _Rehearsal:
                 folder = Path(temporary) / f"{index}-{spec.kind}"
                 context = self.contexts.of(spec, folder, made, teachers)
                 try:
-                    outcome, finished = self._rehearse(spec, context, counts)
+                    outcome, finished = self._rehearse(spec, context, counts[index])
                 except Stopped:
                     raise Stopped(f"stopped by {stop.requested}; nothing was saved") from None
                 outcomes.append(outcome)
@@ -143,19 +146,23 @@ class _Rehearsal:
                     made = dataclasses.replace(made, model=target)
         return outcomes
 
-    def _shrink(self) -> Mapping[str, int]:
-        """Put a few examples in the data's place; returns how many rows or documents a run reads for each of them."""
-        counts, sources, corpus_spec = {}, self.sources, self.run.recipe.corpus
+    def _count_rows(self, spec: Any, teachers: Teachers) -> int:
+        """The rows, or documents, of a whole run of a stage."""
+        if spec.level == "general":
+            return len(self.sources.corpus.splits["train"])
+        context = self.contexts.of(spec, Path(), self.contexts.get_start(), teachers)
+        return len(self.sources.table.split("train")) + count_added_rows(spec, context)
+
+    def _shrink(self) -> None:
+        """Put a few examples in the data's place."""
+        sources, corpus_spec = self.sources, self.run.recipe.corpus
         if (table := sources.opened_table) is not None:
-            counts["task"] = sum(len(rows) for name, rows in table.splits.items() if name == "train")
             sources.opened_table = _few(table)
         if (corpus := sources.opened_corpus) is not None:
             assert corpus_spec is not None
-            counts["corpus"] = len(corpus.splits["train"])
             sources.opened_corpus = _short(corpus, corpus_spec.max_length)
-        return counts
 
-    def _rehearse(self, spec: Any, context: StageContext, counts: Mapping[str, int]) -> tuple[Outcome, StageOutput]:
+    def _rehearse(self, spec: Any, context: StageContext, count: int) -> tuple[Outcome, StageOutput]:
         plan = spec.training
         rows = min(plan.batch_rows, EXAMPLES)
         short = plan.model_copy(
@@ -178,11 +185,11 @@ class _Rehearsal:
             watch.run(prepared, context, _Timed(progress, watch), self.run.stop)
         total = plan.steps
         if total is None and spec.level == "task_specific":
-            total = count_steps(counts["task"], plan)
+            total = count_steps(count, plan)
         elif total is None:
             assert prepared.source is not None
             blocks = prepared.source.steps(0) * rows / max(1, len(self.sources.corpus.splits["train"]))
-            total = count_steps(blocks * counts["corpus"], plan)
+            total = count_steps(blocks * count, plan)
         outcome = watch.outcome(context.folder.name, spec, total, plan.batch_rows / rows)
         return outcome, prepared.finish()
 

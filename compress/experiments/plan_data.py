@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from compress.console import Console
 from compress.contracts import RunOptions
@@ -15,8 +15,9 @@ from compress.errors import UserError, printable
 from compress.recipe import Recipe
 from compress.run import Run
 from compress.run.teachers import Teachers
-from compress.stages.distill.augmentation import augment_rows, model_folder
+from compress.stages.distill.augmentation import augment_rows, model_folder, settle_augmentation
 from compress.stages.distill.augmentation_spec import AugmentationSpec
+from compress.stages.distill.spec import Spec
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.unlabelled_rows import find_unlabelled_rows
 
@@ -45,7 +46,7 @@ def plan_data(
     if "unlabelled" in table.splits and (getattr(stage, "use_unlabelled", False) or adds_text):
         pool, most = _find_text(run, place, table), None if data is None else data.unlabelled_rows
         parts.append(_part("rows without labels", len(pool) if most is None else min(most, len(pool)), pool))
-    asked: AugmentationSpec | None = getattr(run.selection.stage(place), "augmentation", None)
+    asked = _find_augmentation(run, place, table)
     spec = asked or AugmentationSpec(method="mix")
     rows = table.split("train")
     few = rows.take(spread_places(len(rows), EXAMPLES))
@@ -57,6 +58,14 @@ def plan_data(
         for text in one["examples"]:
             console.result(f"  {text}")
     console.document({"data": table.name, "sources": parts})
+
+
+def _find_augmentation(run: Run, place: int, table: Table) -> AugmentationSpec | None:
+    """What makes copies for the stage on this table."""
+    spec = run.selection.stage(place)
+    if getattr(spec, "augmentation", None) is None:
+        return None
+    return settle_augmentation(cast(Spec, spec), table, _context(run, place, Path())).augmentation
 
 
 def _find_text(run: Run, place: int, table: Table) -> Rows:

@@ -15,7 +15,13 @@ from compress.errors import UserError
 from compress.stages.distill import text_rows
 from compress.stages.distill.row_filter import LOW, Answers
 from compress.stages.distill.spec import Spec
-from compress.stages.distill.text_rows import LEAST_HELD_OUT, MOST_HELD_OUT, TextRows, choose_text_rows, count_text
+from compress.stages.distill.text_rows import (
+    LEAST_HELD_OUT,
+    MOST_HELD_OUT,
+    TextRows,
+    choose_text_rows,
+    count_added_rows,
+)
 from compress.stages.shared.stage import HELD_OUT
 
 
@@ -54,7 +60,8 @@ def choose(
     models: Any = SimpleNamespace(teacher=None)
     found = choose_text_rows(spec, table, context, augmented, models)
     if spec.row_filter is None and found.held_out is None:  # the plan tells their number before the run
-        assert count_text(spec, context) == (0 if found.unlabelled is None else len(found.unlabelled))
+        copies = 0 if spec.augmentation is None else spec.augmentation.copies * len(splits["train"])
+        assert count_added_rows(spec, context) == copies + (0 if found.unlabelled is None else len(found.unlabelled))
     return found
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from e2e_toy import DISTILL, PRETRAINED, SPLITS, TEACHER, Cli, Server, sha, write_rows
+from e2e_toy import DISTILL, PRETRAINED, SPLITS, TEACHER, Cli, Server, sha, write_data, write_rows
 
 from compress.stages.distill import augmentation, candidates
 from compress.stages.shared.task_data import TaskData
@@ -104,6 +105,29 @@ def test_words_of_lists_become_others_one_by_one(taught: Path, compress: Cli, le
     assert len(train) > 12
 
 
+def test_few_rows_get_copies_by_default(taught: Path, compress: Cli, learned: list[TaskData]) -> None:
+    """Unless there is text without labels, a person turns them off, or counts epochs."""
+    write_data(Path("few"))
+    Path("few/unlabelled.jsonl").rename("more.jsonl")
+    task = ("distill", "--recipe", "distilbert-task", "--teacher", TEACHER, "--data", "few", "--no-control")
+    steps = ("--steps", "2", "--set", "evaluation.latency.seconds=1")
+    planned = compress(*task, "--dry-run")
+    assert "; up to 5 copies of each text, 40% of the words by mix" in planned.out
+    assert "copies by mix, at most 5 of each text: 320" in compress(*task, "--plan-data").out
+    for more, added in {
+        (): True, ("--augment", "none"): False, ("--unlabelled", "more.jsonl"): False, ("--augment-copies", "1"): True,
+    }.items():  # fmt: skip
+        learned.clear()
+        done = compress(*task, *steps, *more, "--output", f"runs/{'-'.join(more)}x".replace("--", ""))
+        assert done.code == 0, done.err
+        assert ("augmentation: " in done.err) == added, more
+        counts = learned[0].count_rows(SimpleNamespace(task="classification", settings={}))  # pyright: ignore
+        assert counts["labelled"] == SPLITS["train"]
+        assert (counts["teacher_labelled"] > 0) == (added or "--unlabelled" in more)
+    epochs = compress(*task, "--epochs", "1", "--dry-run")
+    assert " copies of each text" not in epochs.out, epochs.err
+
+
 def test_a_dry_run_tells_it(taught: Path, compress: Cli) -> None:
     done = compress(*DISTILL, *NEAR, "--dry-run", "--output", "runs/a")
     assert done.code == 0, done.err
@@ -168,7 +192,7 @@ BAD = {
     "method": (
         ("--set", "stages.0.augmentation={method: neighbors}"),
         "error: --set stages.0.augmentation={method: neighbors}: stages.0.augmentation.method: found the text "
-        "'neighbors', allowed: masked-lm, neighbours, mix; did you mean 'neighbours'?",
+        "'neighbors', allowed: auto, none, masked-lm, neighbours, mix; did you mean 'neighbours'?",
     ),
     "rate": (
         (*NEAR, "--set", "stages.0.augmentation.rate=0"),

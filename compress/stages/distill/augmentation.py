@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compress.data.tables.table import Rows, Table, format_count
 from compress.data.tasks import task_of
-from compress.data.text.rewording import Passage, copies, mix_spans, passages
+from compress.data.text.rewording import KEPT, Passage, copies, mix_spans, passages
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import prepare
 from compress.errors import UserError
@@ -17,10 +17,35 @@ from compress.modelfolder.folder import load_model
 from compress.modelfolder.resolve import resolve
 from compress.stages.distill.augmentation_spec import AugmentationSpec
 from compress.stages.distill.candidates import Neighbours, Predictions, Words, load_or_predict
+from compress.stages.distill.spec import Spec
 from compress.stages.shared.labelled_data import task_max_length
 from compress.stages.shared.stage import StageContext
 
 WHERE = "augmentation.model"
+MOST_LABELLED = 5000
+"""Training rows up to which `auto` adds copies: with more of them, they were not measured."""
+
+
+def settle_augmentation(spec: Spec, table: Table | None, context: StageContext) -> Spec:
+    """The stage with `method: auto` and `none` as what they come to on this table. None: it is not known yet, and there
+    are no copies."""
+    asked = spec.augmentation
+    if asked is None or asked.method not in ("auto", "none"):
+        return spec
+    adds = asked.method == "auto" and table is not None and _gains_from_copies(spec, table, context)
+    return spec.model_copy(update={"augmentation": asked.model_copy(update={"method": "mix"}) if adds else None})
+
+
+def _gains_from_copies(spec: Spec, table: Table, context: StageContext) -> bool:
+    """Whether few rows are all there is. Where a person counts epochs or asks for no text, nothing is added."""
+    rows, data = table.split("train"), context.recipe.data
+    task = task_of(table.task)
+    if task.ranks or task.label_free or any(role in KEPT for role in rows.columns):
+        return False
+    if "unlabelled" in table.splits or (data is not None and data.unlabelled_rows == 0):
+        return False
+    by_teacher = rows.taught is None and spec.asks_teacher() and not context.recipe.has_column_teacher
+    return by_teacher and spec.training.epochs is None and 1 < len(rows) <= MOST_LABELLED
 
 
 def model_folder(spec: AugmentationSpec, teacher: Path | None, general: Path | None) -> Path | None:

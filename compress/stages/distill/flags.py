@@ -64,8 +64,9 @@ TABLE = Table(
         ),
         Flag(
             "--augment", "augmentation.method", "Data augmentation: copies of the training texts that the teacher "
-            "labels. masked-lm, neighbours: with words replaced; mix: with spans of other training texts.",
-            choices=("masked-lm", "neighbours", "mix"),
+            "labels. masked-lm, neighbours: with words replaced; mix: with spans of other training texts; auto: mix, "
+            "if there are at most 5,000 training rows and no text without labels.",
+            choices=("auto", "none", "masked-lm", "neighbours", "mix"),
         ),
         Flag(
             "--augment-model", "augmentation.model", "Pretrained encoder that proposes the words of --augment.",

@@ -10,7 +10,7 @@ from compress.data.text.tokenizer import check_length
 from compress.encoder.config.unsupported import refuse_quantized
 from compress.modelfolder.resolve import resolve
 from compress.stages.distill import initialization
-from compress.stages.distill.augmentation import model_folder, no_masked_lm
+from compress.stages.distill.augmentation import model_folder, no_masked_lm, settle_augmentation
 from compress.stages.distill.controls import list_controls
 from compress.stages.distill.general import GeneralPreparation
 from compress.stages.distill.live_teacher import fill_as_worker
@@ -18,7 +18,7 @@ from compress.stages.distill.preparation import build_objectives
 from compress.stages.distill.queries import check_ranking
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.task_specific import TaskPreparation
-from compress.stages.distill.text_rows import check_text, count_text
+from compress.stages.distill.text_rows import check_text, count_added_rows
 from compress.stages.distill.two_tokenizers import check_comparable
 from compress.stages.distill.vectors import check_objectives
 from compress.stages.shared.model_shape import ModelShape, read_shape
@@ -38,8 +38,9 @@ class Stage:
         recipe, corpus = self.context.recipe, self.spec.level == "general"
         donor = general if corpus else teacher
         if not corpus and (table := self.context.opened()) is not None:
-            check_objectives(build_objectives(self.spec), self.spec, task_of(table.task))
-            check_ranking(build_objectives(self.spec), self.spec, task_of(table.task))
+            settled = settle_augmentation(self.spec, table, self.context)
+            check_objectives(build_objectives(settled), settled, task_of(table.task))
+            check_ranking(build_objectives(settled), settled, task_of(table.task))
             check_text(self.spec, table, self.context)
         if not corpus and donor is None and recipe.has_column_teacher:
             donor = self._student_shape(start)
@@ -79,7 +80,7 @@ class Stage:
 
     def _check_augmentation(self, general: ModelShape | None) -> None:
         """Raise UserError, before any stage has run, for a model that cannot say what else a word could be."""
-        asked = self.spec.augmentation
+        asked = settle_augmentation(self.spec, None, self.context).augmentation
         if asked is None:
             return
         if asked.model is not None:
@@ -88,7 +89,8 @@ class Stage:
             raise no_masked_lm("that of the teacher")
 
     def plan(self) -> list[str]:
-        s, t = self.spec, self.spec.training
+        c, t = self.context, self.spec.training
+        s = settle_augmentation(self.spec, c.opened(), c)
         if s.student is None:
             born = "the student of the previous stage"
         else:
@@ -99,12 +101,11 @@ class Stage:
         if s.quantize is not None:
             born += f", quantized by {s.quantize.scheme or 'rules'}"
         what = "corpus" if s.level == "general" else "task"
-        c = self.context
         by = "agreement with the teacher on held-out text" if s.stop == "agreement" else None
         if s.level == "general":
             length = describe_plan(t)
         else:
-            length = describe_task_plan(t, c, self._parent(), metric=by, more_rows=count_text(s, c))
+            length = describe_task_plan(t, c, self._parent(), metric=by, more_rows=count_added_rows(s, c))
         return [f"distil on the {what}: {born}; loss {losses}; {length}{more}"]
 
     def _parent(self) -> Path | None:

@@ -25,7 +25,7 @@ from compress.errors import UserError
 from compress.modelfolder.folder import LoadedModel
 from compress.stages.distill import initialization
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
-from compress.stages.distill.augmentation import augment_rows, model_folder
+from compress.stages.distill.augmentation import augment_rows, model_folder, settle_augmentation
 from compress.stages.distill.cache.source import TeacherSetup
 from compress.stages.distill.column_teacher import COLUMNS, ColumnTeacher, check_columns_suffice, head_of_table
 from compress.stages.distill.diagnosis import diagnose_task
@@ -71,6 +71,7 @@ class TaskPreparation(Preparation):
     """
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
+        spec = settle_augmentation(spec, context.table(), context)
         super().__init__(spec, context)
         c = context
         self.folder = c.teacher

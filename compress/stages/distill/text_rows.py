@@ -19,6 +19,7 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import EnsembleTeacher
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.modelfolder.resolve import resolve
+from compress.stages.distill.augmentation import settle_augmentation
 from compress.stages.distill.probe import AskedModel
 from compress.stages.distill.row_filter import (
     WHERE,
@@ -86,13 +87,18 @@ def check_text(spec: Spec, table: Table, context: StageContext) -> None:
         )  # fmt: skip
 
 
-def count_text(spec: Spec, context: StageContext) -> int:
-    """How many rows without labels are trained on, before any is found to be one to leave out."""
+def count_added_rows(spec: Spec, context: StageContext) -> int:
+    """How many rows are trained on beside the labelled ones: text without labels, and copies. At most: some may be
+    left out."""
     table, data = context.opened(), context.recipe.data
-    if table is None or data is None or "unlabelled" not in table.splits or not uses_text(spec, table, context):
+    if table is None or data is None:
         return 0
+    settled = settle_augmentation(spec, table, context).augmentation
+    copies = 0 if settled is None else settled.copies * len(table.split("train"))
+    if "unlabelled" not in table.splits or not uses_text(spec, table, context):
+        return copies
     there = len(table.splits["unlabelled"])
-    return there if data.unlabelled_rows is None else min(there, data.unlabelled_rows)
+    return copies + (there if data.unlabelled_rows is None else min(there, data.unlabelled_rows))
 
 
 def choose_text_rows(
