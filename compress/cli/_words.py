@@ -54,7 +54,7 @@ def why_not(name: str, command: str | None) -> str | None:
     flag = FLAGS.get(dashed, dashed)
     if flag in TRAINING and command in NOT_TRAINED:
         return f"{command} trains no model; remove {name}"
-    if flag == "--temperature" and command in ("finetune", "pretrain"):
+    if flag in ("--temperature", "--augment") and command in ("finetune", "pretrain"):
         return f"{command} trains without a teacher; remove {name}, or use compress distill"
     return None
 

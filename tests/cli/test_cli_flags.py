@@ -86,6 +86,11 @@ TRAINED: list[tuple[Table, str | None, dict[str, Any], dict[str, Any]]] = [
     (SPARSIFY, None, {"learning_rate": 1e-3, "batch_size": 8},
      {"1.training.learning_rate": 1e-3, "1.training.batch_rows": 8}),
     (DISTILL, "smoke", {"temperature": 4.0}, {"0.objectives.0.temperature": 4.0, "1.objectives.0.temperature": 4.0}),
+    (DISTILL, "smoke", {"augment": "mix"}, {"1.augmentation.method": "mix"}),
+    (PRUNE_LAYERS, None, {"augment": "none", "augment_copies": 2},
+     {"1.augmentation.method": "none", "1.augmentation.copies": 2}),
+    (QUANTIZE, "qat", {"augment": "neighbours", "augment_model": "m"},
+     {"1.augmentation.method": "neighbours", "1.augmentation.model": "m"}),
     (QUANTIZE, "qat", {"steps": 9}, {"1.training.epochs": None, "1.training.steps": 9}),
     (FINETUNE, "teacher", {"batch_size": 8}, {"2.training.batch_rows": 8}),
 ]  # fmt: skip
@@ -96,6 +101,14 @@ def test_training_flags_change_the_stages_that_train_and_run(
     table: Table, recipe: str | None, given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     assert changes(table, recipe, **given) == {f"stages.{key}": value for key, value in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("table", "recipe", "method"), [(DISTILL, "distilbert-task", None), (PRUNE_LAYERS, None, "mix")]
+)
+def test_words_of_a_model_need_a_method_that_reads_it(table: Table, recipe: str | None, method: str | None) -> None:
+    with pytest.raises(UserError, match="does not use a model; add --augment masked-lm or --augment neighbours"):
+        changes(table, recipe, augment=method, augment_model="m")
 
 
 def test_the_maximum_length_is_also_that_of_the_corpus() -> None:
@@ -120,6 +133,11 @@ def test_the_maximum_length_is_also_that_of_the_corpus() -> None:
         (["prune-layers", "m", "--model", "n"], "MODEL and --model together"),
         (["evaluate"], "missing argument 'MODEL'"),
         (["prune-layers", "--lr", "0", "--demo"], "--learning-rate 0: stages.1.training.learning_rate: found 0"),
+        (
+            ["distill", "--recipe", "replay-minilm", "--augment", "mix", "--demo"],
+            "--augment mix: recipe replay-minilm distils nothing on the task",
+        ),
+        (["finetune", "--augment", "mix"], "finetune trains without a teacher"),
         (["finetune", "bert-base-uncased", "--data", "opinions"], "write hf:bert-base-uncased"),
     ],
 )

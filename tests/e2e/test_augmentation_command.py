@@ -124,6 +124,14 @@ def test_few_rows_get_copies_by_default(taught: Path, compress: Cli, learned: li
         counts = learned[0].count_rows(SimpleNamespace(task="classification", settings={}))  # pyright: ignore
         assert counts["labelled"] == SPLITS["train"]
         assert (counts["teacher_labelled"] > 0) == (added or "--unlabelled" in more)
+    for split in ("train", "validation", "test"):  # texts that no other row changes
+        write_rows(
+            Path("same") / f"{split}.jsonl",
+            [{"text": "good", "label": label} for label in ("negative", "positive") * 4],
+        )
+    same = (*task[:-2], "same", "--no-control", *steps)
+    assert compress(*same, "--output", "runs/same").code == 0
+    assert "no copy differs from its text" in compress(*same, "--augment", "mix").line
     epochs = compress(*task, "--epochs", "1", "--dry-run")
     assert " copies of each text" not in epochs.out, epochs.err
 

@@ -138,6 +138,7 @@ class Trainer:
             "stages.0.student": {"model": str(job.start)},
             "stages.0.control": False,
             "stages.0.checks": "off",
+            "stages.0.augmentation": None,
             "stages.0.training.steps": job.steps,
             "stages.0.training.epochs": None,
             "teacher": str(case.source),

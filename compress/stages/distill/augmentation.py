@@ -26,6 +26,10 @@ MOST_LABELLED = 5000
 """Training rows up to which `auto` adds copies: with more of them, they were not measured."""
 
 
+class NoCopyError(UserError):
+    """Every copy would be like its text."""
+
+
 def settle_augmentation(spec: Spec, table: Table | None, context: StageContext) -> Spec:
     """The stage with `method: auto` and `none` as what they come to on this table. None: it is not known yet, and there
     are no copies."""
@@ -76,7 +80,7 @@ def no_masked_lm(name: str) -> UserError:
 def augment_rows(spec: AugmentationSpec, table: Table, context: StageContext, folder: Path | None) -> Rows:
     """Copies of the table's training rows, labelled as the spec says; told in a line.
 
-    folder: of the model that gives the words. Raises UserError when no word of these texts can be replaced, Stopped
+    folder: of the model that gives the words. Raises NoCopyError when no word of these texts can be replaced, Stopped
     when a signal asked for it.
     """
     rows = table.split("train")
@@ -87,7 +91,7 @@ def augment_rows(spec: AugmentationSpec, table: Table, context: StageContext, fo
         found = list(passages(rows))
         made = copies(rows, _candidates(spec, context, folder, found), **how)
     if not len(made.source):
-        raise UserError(
+        raise NoCopyError(
             "no copy differs from its text",
             where="augmentation",
             why=f"{made.replaced:,} of {made.words:,} words were selected",

@@ -63,20 +63,6 @@ TABLE = Table(
             "read them.", metavar="FOLDER",
         ),
         Flag(
-            "--augment", "augmentation.method", "Data augmentation: copies of the training texts that the teacher "
-            "labels. masked-lm, neighbours: with words replaced; mix: with spans of other training texts; auto: mix, "
-            "if there are at most 5,000 training rows and no text without labels.",
-            choices=("auto", "none", "masked-lm", "neighbours", "mix"),
-        ),
-        Flag(
-            "--augment-model", "augmentation.model", "Pretrained encoder that proposes the words of --augment.",
-            kind="model",
-        ),
-        Flag(
-            "--augment-copies", "augmentation.copies", "Copies of each text with --augment (default: 5).", kind="int",
-            low=1, high=100,
-        ),
-        Flag(
             "--min-confidence", "row_filter.min_confidence", "Leave out rows without labels on which the teacher's "
             "largest probability is below P.", kind="float", metavar="P", convert=share,
         ),

@@ -25,7 +25,7 @@ from compress.errors import UserError
 from compress.modelfolder.folder import LoadedModel
 from compress.stages.distill import initialization
 from compress.stages.distill.aligned import AlignedModule, AlignedTeacher
-from compress.stages.distill.augmentation import augment_rows, model_folder, settle_augmentation
+from compress.stages.distill.augmentation import NoCopyError, augment_rows, model_folder, settle_augmentation
 from compress.stages.distill.cache.source import TeacherSetup
 from compress.stages.distill.column_teacher import COLUMNS, ColumnTeacher, check_columns_suffice, head_of_table
 from compress.stages.distill.diagnosis import diagnose_task
@@ -71,6 +71,7 @@ class TaskPreparation(Preparation):
     """
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
+        self.is_asked_for_copies = spec.augmentation is not None and spec.augmentation.method != "auto"
         spec = settle_augmentation(spec, context.table(), context)
         super().__init__(spec, context)
         c = context
@@ -176,7 +177,12 @@ class TaskPreparation(Preparation):
         if spec.augmentation is None:
             return parents, None
         words = model_folder(spec.augmentation, self.folder, c.general_teacher)
-        augmented = augment_rows(spec.augmentation, self.table, c, words)
+        try:
+            augmented = augment_rows(spec.augmentation, self.table, c, words)
+        except NoCopyError:
+            if self.is_asked_for_copies:
+                raise
+            return parents, None
         return parents | ({} if words is None else {"words of the augmentation": words}), augmented
 
     def _choose_text(self, augmented: Rows | None, fingerprint: str) -> TextRows:

@@ -168,7 +168,18 @@ TEMPERATURE = Flag(
     "--temperature", "", "Temperature of the distillation objectives; higher: softer teacher probabilities.",
     "training", "float", "T",
 )  # fmt: skip
-RECOVERY = (*TRAINING, TEMPERATURE)
+AUGMENTATION = (
+    Flag("--augment", "", "Data augmentation: copies of the training texts that the teacher labels. masked-lm, "
+         "neighbours: with words replaced; mix: with spans of other training texts; auto: mix, if there are at most "
+         "5,000 training rows and no text without labels.",
+         choices=("auto", "none", "masked-lm", "neighbours", "mix")),
+    Flag("--augment-model", "", "Pretrained encoder that proposes the words of --augment.", kind="model"),
+    Flag("--augment-copies", "", "Copies of each text with --augment (default: 5).", kind="int", low=1, high=100),
+)  # fmt: skip
+"""Flags of every command that distils: they change the `augmentation:` block of the stages that do so on the task."""
+AUGMENTATION_KEYS = {"augment": "method", "augment_model": "model", "augment_copies": "copies"}
+"""Flag of `AUGMENTATION` → its key in an `augmentation:` block."""
+RECOVERY = (*TRAINING, TEMPERATURE, *AUGMENTATION)
 """Flags of every command that distils, or whose recovery training does."""
 TRAINING_KEYS = {
     "epochs": "epochs",
@@ -289,15 +300,37 @@ def training_edits(table: Table, name: str, rows: Sequence[Mapping[str, Any]], g
         do = "use --mode qat" if table.kind == "quantize" else "use a recipe that trains"
         raise UserError(f"recipe {name} trains nothing", where=first, do=f"{do}, or remove {first}")
     for flag, value in said.items():
-        key, origin = TRAINING_KEYS.get(flag.key), flag.origin(value)
+        key = TRAINING_KEYS.get(flag.key)
         if key is None:
-            yield from _temperature(name, stages, value, origin)
+            if flag in AUGMENTATION:
+                yield from _augmentation(name, stages, flag, value, given)
+            else:
+                yield from _temperature(name, stages, value, flag.origin(value))
             continue
+        origin = flag.origin(value)
         value = value / 60 if flag.kind == "duration" else value
         for place in stages:
             if key in ("epochs", "steps"):
                 yield Edit(f"stages.{place}.training.{'steps' if key == 'epochs' else 'epochs'}", None, origin)
             yield Edit(f"stages.{place}.training.{key}", value, origin)
+
+
+def _augmentation(
+    name: str, stages: Mapping[int, Mapping[str, Any]], flag: Flag, value: Any, given: Given
+) -> Iterator[Edit]:
+    origin = flag.origin(value)
+    found = [place for place, row in stages.items() if row.get("kind") == "distill" and not is_on_corpus(row)]
+    if not found:
+        raise UserError(
+            f"recipe {name} distils nothing on the task", where=origin,
+            do=f"use a recipe that does, or remove {flag.name}",
+        )  # fmt: skip
+    for place in found:
+        method = given.get("augment") or (stages[place].get("augmentation") or {}).get("method")
+        if flag.key == "augment_model" and method in ("auto", "none", "mix"):
+            do = "add --augment masked-lm or --augment neighbours"
+            raise UserError(f"--augment {method} does not use a model", where=origin, do=do)
+        yield Edit(f"stages.{place}.augmentation.{AUGMENTATION_KEYS[flag.key]}", value, origin)
 
 
 def _temperature(name: str, stages: Mapping[int, Mapping[str, Any]], value: float, origin: str) -> Iterator[Edit]:
