@@ -9,6 +9,7 @@ loads there unmodified. A folder without the list means the mean of its tokens.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from compress.encoder.config.heads import Pooling as Read
 from compress.errors import UserError, printable
 from compress.modelfolder.fields import MAX_POSITIONS, MAX_WIDTH, Fields
 from compress.storage import safe
+from compress.storage.foreign import decode
 from compress.storage.tensorfile import encode
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
@@ -176,6 +178,13 @@ def read_max_length(folder: Path) -> int | None:
     if settings.values.get(MAX_LENGTH) is None:
         return read_tokenizer_length(folder)
     return settings.integer(MAX_LENGTH, most=MAX_POSITIONS)
+
+
+def carried_length(files: Mapping[str, bytes]) -> int | None:
+    """The same of the settings among files by name; None where these leave it to the tokenizer, as version 6 does."""
+    name = next((name for name in (SETTINGS, *OTHER_SETTINGS) if name in files), None)
+    values = {} if name is None else json.loads(decode(files[name], name))
+    return None if values.get(MAX_LENGTH) is None else Fields(values, str(name)).integer(MAX_LENGTH, most=MAX_POSITIONS)
 
 
 def read_tokenizer_length(folder: Path) -> int | None:

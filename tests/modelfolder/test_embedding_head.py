@@ -59,6 +59,21 @@ def test_it_is_written_as_it_was_read(folder: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(answers(new), answers(folder), atol=1e-6)
 
 
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_copy_reads_texts_as_long_whatever_it_was_made_with(folder: Path, settled: bool, tmp_path: Path) -> None:
+    as_sentence_transformers(folder, 32)
+    if not settled:  # version 6 leaves it to the tokenizer
+        (folder / "sentence_bert_config.json").write_text("{}")
+        file = folder / "tokenizer_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": LONGEST}))
+    loaded = load_model(folder)
+    meta = loaded.meta.model_copy(update={"max_length": 7})  # of the data that a stage read
+    beside = sentence_files(folder, loaded.config)
+    made = save_model(tmp_path / "made", loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta, beside=beside)
+    assert json.loads((made / "tokenizer_config.json").read_text())["model_max_length"] == LONGEST
+    assert inspect(made).meta.max_length == LONGEST
+
+
 def test_a_trained_dense_module_is_written_and_nothing_else(folder: Path, tmp_path: Path) -> None:
     as_sentence_transformers(folder, 32, dense=6)
     loaded = load_model(folder)
