@@ -50,7 +50,8 @@ STATIC = "StaticEmbedding"
 WIDTH, NEW_WIDTH = "word_embedding_dimension", "embedding_dimension"
 VECTOR = "sentence_embedding"
 PROMPTS = "config_sentence_transformers.json"
-"""Prompts by name, which of them is the default, and how vectors are compared."""
+"""Prompts by name, which of them is the default, how vectors are compared, and how many of their numbers are kept."""
+TRUNCATION = "truncate_dim"
 _ACTIVATIONS = {"torch.nn.modules.linear.Identity": False, "torch.nn.modules.activation.Tanh": True}
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 
@@ -71,7 +72,8 @@ class Dense:
 
 @dataclass(frozen=True)
 class SentenceParts:
-    """From a text's last hidden states to its vector: pooled, through each Dense, and to length 1 where `normalize`.
+    """From a text's last hidden states to its vector: pooled, through each Dense, to length 1 where `normalize`, and
+    cut to its first `truncate` numbers where this is given.
 
     max_length: of a text in tokens; None: what the encoder holds.  lowercase: texts are lower-cased first.  prompt:
     what is put before each text.  pools_prompt: whether the tokens of prompts are pooled.  static: of a word table.
@@ -85,15 +87,21 @@ class SentenceParts:
     prompt: str = ""
     pools_prompt: bool = True
     static: bool = False
+    truncate: int | None = None
 
     def __call__(self, pooled: Tensor) -> Tensor:
         """(N, hidden) pooled states → (N, width)."""
         for dense in self.denses:
             pooled = dense(pooled)
-        return torch.nn.functional.normalize(pooled, dim=-1) if self.normalize else pooled
+        return (torch.nn.functional.normalize(pooled, dim=-1) if self.normalize else pooled)[..., : self.truncate]
 
     def width(self, hidden: int) -> int:
         """Of the vectors of an encoder that is `hidden` wide."""
+        whole = self.whole_width(hidden)
+        return whole if self.truncate is None else min(whole, self.truncate)
+
+    def whole_width(self, hidden: int) -> int:
+        """The same before they are cut."""
         return int(self.denses[-1].weight.shape[0]) if self.denses else hidden
 
 
@@ -148,7 +156,10 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
             "a default prompt that is left out of the pooling is not supported", where=str(listed),
             why="include_prompt is false", do=f"set default_prompt_name to null in {PROMPTS}",
         )  # fmt: skip
-    return SentenceParts(pooling, tuple(denses), normalize, read_max_length(folder), lowercase, prompt, whole, static)
+    return SentenceParts(
+        pooling, tuple(denses), normalize, read_max_length(folder), lowercase, prompt, whole, static,
+        read_truncation(folder),
+    )  # fmt: skip
 
 
 def read_prompt(folder: Path) -> str:
@@ -167,6 +178,14 @@ def read_prompt(folder: Path) -> str:
     if prompt is not None and not isinstance(prompt, str):
         raise fields.wrong(f"prompts.{name}", "a text")
     return prompt or ""
+
+
+def read_truncation(folder: Path) -> int | None:
+    """To how many numbers sentence-transformers cuts the vectors of a folder; None: it does not."""
+    fields = _fields(folder / PROMPTS) if (folder / PROMPTS).is_file() else None
+    if fields is None or fields.values.get(TRUNCATION) is None:
+        return None
+    return fields.integer(TRUNCATION, most=MAX_WIDTH)
 
 
 def read_max_length(folder: Path) -> int | None:
