@@ -113,11 +113,11 @@ def save(embedder: Embedder, evening: PostProcessing | None, wanted: VectorOptio
     parent = Parent(
         role="base", name=model_label(embedder.folder), fingerprint=modelfolder.fingerprint(embedder.folder)
     )
-    more = () if evening is None else (dense_of(evening),)
-    parts = replace(embedder.parts, denses=(*embedder.parts.denses, *more), max_length=embedder.max_length)
-    note = (
-        f"sentence embeddings of width {parts.width(loaded.config.hidden)}: {parts.pooling} of the last hidden states"
-    )
+    parts, hidden = replace(embedder.parts, max_length=embedder.max_length), loaded.config.hidden
+    if evening is not None:  # of the vectors as they are cut, so the new ones are not
+        more = dense_of(evening, parts.whole_width(hidden))
+        parts = replace(parts, denses=(*parts.denses, more), truncate=None)
+    note = f"sentence embeddings of width {parts.width(hidden)}: {parts.pooling} of the last hidden states"
     note += "" if evening is None else f", {wanted.description}, fitted on training texts of {table.display_name}"
     meta = loaded.meta.model_copy(update={"lineage": (parent,), "notes": (*loaded.meta.notes, note)})
     return modelfolder.save_model(
@@ -125,7 +125,7 @@ def save(embedder: Embedder, evening: PostProcessing | None, wanted: VectorOptio
         loaded.model,
         tokenizer_files=loaded.tokenizer_files,
         meta=meta,
-        beside=part_files(parts, loaded.config.hidden) | prompt_files(embedder.folder),
+        beside=part_files(parts, hidden) | prompt_files(embedder.folder, cut=evening is None),
     )
 
 

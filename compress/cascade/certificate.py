@@ -187,7 +187,7 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
     )
     return (
         f"against the parent {format_ends(difference, 100, '+')} points (paired 95 % interval): on texts like these at "
-        f"most {most:.2f} points are lost, {proof}. It holds because {what} and thresholds were chosen "
+        f"most {most:.2f} points are lost, {proof}. The interval holds because {what} and thresholds were chosen "
         f"on {format_count(chosen['rows'], chosen['split'] + ' row')} before a test row was read{except_for}"
     )
 

@@ -115,6 +115,11 @@ def export_stock(name: str, split: str, options: RunOptions) -> None:
     repository = HubRepository.requested(options)
     folder = resolve(name)
     loaded = modelfolder.load_model(folder)
+    if loaded.config.is_static:
+        raise UserError(
+            "no class of transformers computes a static model", where=str(folder),
+            do="use the folder itself: SentenceTransformer(folder) and model2vec load it",
+        )  # fmt: skip
     _, objections = choose(loaded.config, loaded.heads, loaded.family)
     if objections or loaded.config.quantization is not None:
         first = objections.get(loaded.family) or objections.get("bert") or next(iter(objections.values()), QUANTIZED)

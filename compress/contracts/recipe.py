@@ -143,6 +143,10 @@ class StageSpec(Frozen):
         """Whether it may train on rows without labels."""
         return False
 
+    def vector_objective(self) -> str | None:
+        """The kind of the first objective that compares sentence embeddings; None: there is none."""
+        return None
+
     def answers_task(self) -> bool:
         """Whether its model may answer the task: one made from text alone does not, whatever head it has."""
         return self.for_task and getattr(self, "level", "task_specific") == "task_specific"

@@ -25,6 +25,7 @@ from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.names import model_label
 from compress.modelfolder.open import CONFIG, open_folder
 from compress.modelfolder.sentence_head import EMBEDDING, head_files
+from compress.modelfolder.sentence_pooling import MODULES, carried_length
 from compress.storage import atomic, safe
 from compress.storage.trees import link_or_copy
 
@@ -58,8 +59,8 @@ def save_model(
     tokenizer_files: by name, written as other programs need them (`tokenizer_config.as_written`).  beside: by name,
     written as given, also in folders, as `folder/file`; what is one object under several names is one file.  card:
     README.md; None for the card made from `meta`.
-    reads: the longest text in tokens that other programs give to the model; None: `meta.max_length`, else what the
-    tokenizer says.
+    reads: the longest text in tokens that other programs give to the model; None: `meta.max_length`, of an embedding
+    model whose files are in `beside` what these say, else what the tokenizer says.
     replace: allows a folder that we wrote to be replaced. Raises UserError for numbers that are not finite, a matrix
     that is called 2:4 sparse and is not, label names that do not fit, a tokenizer that does not fit the word table, an
     existing target.
@@ -74,10 +75,13 @@ def save_model(
     meta = meta.model_copy(update={"format_version": metas.PRIVATE_VERSION if own else metas.FORMAT_VERSION})
     files = _tensor_files(model, state, None if objections else family)
     tokens = vocabulary.tokens(tokenizer_files, str(target))
-    longest, positions = reads or meta.max_length, model.config.max_positions
+    embeds = EMBEDDING in {head.kind for head in model.head_configs.values()}
+    carried = beside or {}
+    longest = reads or (carried_length(carried) if embeds and MODULES in carried else meta.max_length)
+    positions = model.config.max_positions
     tokenizer_files = tokenizer_config.as_written(tokenizer_files, tokens, longest, positions, str(target))
-    given = {**tokenizer_files, **(beside or {})}
-    if EMBEDDING in {head.kind for head in model.head_configs.values()}:
+    given = {**tokenizer_files, **carried}
+    if embeds:
         given = head_files(model, meta, given)
     if cross_encoder.RANKING in {head.problem for head in model.head_configs.values()}:
         given = cross_encoder.without_embedder(given)
@@ -209,6 +213,7 @@ def _completed(
     return meta.model_copy(
         update={
             "family": family.model_type,
+            "max_length": None if model.config.is_static else meta.max_length,  # a static model cuts no text
             "label_names": _label_names(meta, model.head_configs.get("task"), where),
             "vocabulary_sha256": None if tokens is None else vocabulary.digest(tokens),
             "software": software,

@@ -23,6 +23,7 @@ from compress.modelfolder.sentence_pooling import (
     PACKAGE,
     PROMPTS,
     STATIC,
+    TRUNCATION,
     WIDTH,
     list_modules,
     settings_file,
@@ -60,10 +61,14 @@ def sentence_files(
     return files | prompt_files(folder)
 
 
-def prompt_files(folder: Path) -> dict[str, bytes]:
-    """The file with the prompts of a folder, where there is one."""
+def prompt_files(folder: Path, *, cut: bool = True) -> dict[str, bytes]:
+    """The file with the prompts of a folder, where there is one. cut: with the number that vectors are cut to."""
     file = folder / PROMPTS
-    return {PROMPTS: safe.read_bytes(file, LIMIT)} if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    if not cut and TRUNCATION in (values := safe.read_json(file)):
+        return {PROMPTS: _json({key: value for key, value in values.items() if key != TRUNCATION})}
+    return {PROMPTS: safe.read_bytes(file, LIMIT)}
 
 
 def identity(folder: Path) -> str:

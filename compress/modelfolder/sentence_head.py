@@ -26,6 +26,7 @@ from compress.modelfolder.sentence_pooling import (
     NAMES,
     PROMPTS,
     READS,
+    TRUNCATION,
     Dense,
     Module,
     SentenceParts,
@@ -114,7 +115,7 @@ def head_files(model: Model, meta: FolderMeta, given: Mapping[str, bytes]) -> di
             NAMES[shapes.pooling], made, shapes.normalize, meta.max_length, bool(settings.get("lowercase")),
             pools_prompt=not settings.get("unpooled_prompts"), static=model.config.is_static,
         )  # fmt: skip
-        return part_files(parts, model.config.hidden) | _prompt_file(settings) | dict(given)
+        return part_files(parts, model.config.hidden) | _prompt_file(settings, shapes.truncate) | dict(given)
     files = dict(given)
     modules = parse_modules(decode(given[MODULES], MODULES), MODULES)
     for path, tensors in zip(_dense_folders(modules), denses, strict=True):
@@ -125,14 +126,16 @@ def head_files(model: Model, meta: FolderMeta, given: Mapping[str, bytes]) -> di
     return files
 
 
-def _prompt_file(settings: Mapping[str, Any]) -> dict[str, bytes]:
-    """What sentence-transformers reads prompts and the similarity from; the inverse of `_read_settings`."""
+def _prompt_file(settings: Mapping[str, Any], truncate: int | None) -> dict[str, bytes]:
+    """What sentence-transformers reads prompts, the similarity and the cut of vectors from; the inverse of
+    `_read_settings`."""
     keys = {"default": "prompt", "query": "query_prompt", "document": "document_prompt"}
     prompts = {name: settings[key] for name, key in keys.items() if settings.get(key)}
     values = {
         "prompts": prompts,
         "default_prompt_name": "default" if "default" in prompts else None,
         "similarity_fn_name": settings.get("similarity", "cosine"),
+        **({} if truncate is None else {TRUNCATION: truncate}),
     }
     return {PROMPTS: (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()}
 
@@ -140,7 +143,10 @@ def _prompt_file(settings: Mapping[str, Any]) -> dict[str, bytes]:
 def _head_of(parts: SentenceParts, hidden: int) -> HeadConfig:
     shapes = tuple(DenseShape(int(d.weight.shape[0]), d.bias is not None, d.tanh) for d in parts.denses)
     width = parts.width(hidden)
-    return HeadConfig(EMBEDDING, labels=width, pooling=READS[parts.pooling], denses=shapes, normalize=parts.normalize)
+    return HeadConfig(
+        EMBEDDING, labels=width, pooling=READS[parts.pooling], denses=shapes, normalize=parts.normalize,
+        truncate=width if width < parts.whole_width(hidden) else None,
+    )  # fmt: skip
 
 
 def _dense_folders(modules: Sequence[Module]) -> list[str]:

@@ -9,6 +9,7 @@ loads there unmodified. A folder without the list means the mean of its tokens.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from compress.encoder.config.heads import Pooling as Read
 from compress.errors import UserError, printable
 from compress.modelfolder.fields import MAX_POSITIONS, MAX_WIDTH, Fields
 from compress.storage import safe
+from compress.storage.foreign import decode
 from compress.storage.tensorfile import encode
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
@@ -48,7 +50,8 @@ STATIC = "StaticEmbedding"
 WIDTH, NEW_WIDTH = "word_embedding_dimension", "embedding_dimension"
 VECTOR = "sentence_embedding"
 PROMPTS = "config_sentence_transformers.json"
-"""Prompts by name, which of them is the default, and how vectors are compared."""
+"""Prompts by name, which of them is the default, how vectors are compared, and how many of their numbers are kept."""
+TRUNCATION = "truncate_dim"
 _ACTIVATIONS = {"torch.nn.modules.linear.Identity": False, "torch.nn.modules.activation.Tanh": True}
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 
@@ -69,7 +72,8 @@ class Dense:
 
 @dataclass(frozen=True)
 class SentenceParts:
-    """From a text's last hidden states to its vector: pooled, through each Dense, and to length 1 where `normalize`.
+    """From a text's last hidden states to its vector: pooled, through each Dense, to length 1 where `normalize`, and
+    cut to its first `truncate` numbers where this is given.
 
     max_length: of a text in tokens; None: what the encoder holds.  lowercase: texts are lower-cased first.  prompt:
     what is put before each text.  pools_prompt: whether the tokens of prompts are pooled.  static: of a word table.
@@ -83,15 +87,21 @@ class SentenceParts:
     prompt: str = ""
     pools_prompt: bool = True
     static: bool = False
+    truncate: int | None = None
 
     def __call__(self, pooled: Tensor) -> Tensor:
         """(N, hidden) pooled states → (N, width)."""
         for dense in self.denses:
             pooled = dense(pooled)
-        return torch.nn.functional.normalize(pooled, dim=-1) if self.normalize else pooled
+        return (torch.nn.functional.normalize(pooled, dim=-1) if self.normalize else pooled)[..., : self.truncate]
 
     def width(self, hidden: int) -> int:
         """Of the vectors of an encoder that is `hidden` wide."""
+        whole = self.whole_width(hidden)
+        return whole if self.truncate is None else min(whole, self.truncate)
+
+    def whole_width(self, hidden: int) -> int:
+        """The same before they are cut."""
         return int(self.denses[-1].weight.shape[0]) if self.denses else hidden
 
 
@@ -146,7 +156,10 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
             "a default prompt that is left out of the pooling is not supported", where=str(listed),
             why="include_prompt is false", do=f"set default_prompt_name to null in {PROMPTS}",
         )  # fmt: skip
-    return SentenceParts(pooling, tuple(denses), normalize, read_max_length(folder), lowercase, prompt, whole, static)
+    return SentenceParts(
+        pooling, tuple(denses), normalize, read_max_length(folder), lowercase, prompt, whole, static,
+        read_truncation(folder),
+    )  # fmt: skip
 
 
 def read_prompt(folder: Path) -> str:
@@ -167,6 +180,14 @@ def read_prompt(folder: Path) -> str:
     return prompt or ""
 
 
+def read_truncation(folder: Path) -> int | None:
+    """To how many numbers sentence-transformers cuts the vectors of a folder; None: it does not."""
+    fields = _fields(folder / PROMPTS) if (folder / PROMPTS).is_file() else None
+    if fields is None or fields.values.get(TRUNCATION) is None:
+        return None
+    return fields.integer(TRUNCATION, most=MAX_WIDTH)
+
+
 def read_max_length(folder: Path) -> int | None:
     """Longest text in tokens that a folder with modules.json gives; None where it gives none."""
     file = settings_file(folder) if (folder / MODULES).is_file() else None
@@ -176,6 +197,13 @@ def read_max_length(folder: Path) -> int | None:
     if settings.values.get(MAX_LENGTH) is None:
         return read_tokenizer_length(folder)
     return settings.integer(MAX_LENGTH, most=MAX_POSITIONS)
+
+
+def carried_length(files: Mapping[str, bytes]) -> int | None:
+    """The same of the settings among files by name; None where these leave it to the tokenizer, as version 6 does."""
+    name = next((name for name in (SETTINGS, *OTHER_SETTINGS) if name in files), None)
+    values = {} if name is None else json.loads(decode(files[name], name))
+    return None if values.get(MAX_LENGTH) is None else Fields(values, str(name)).integer(MAX_LENGTH, most=MAX_POSITIONS)
 
 
 def read_tokenizer_length(folder: Path) -> int | None:

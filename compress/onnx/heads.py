@@ -63,10 +63,12 @@ class HeadWriter:
             for number, (dense, tanh) in enumerate(zip(part.denses, part.tanh, strict=True)):
                 inner = linear(inner, dense, f"{at}denses.{number}.")
                 inner = g.op("Tanh", inner) if tanh else inner
-            if not part.normalize:
+            if part.normalize:
+                squares = g.op("ReduceSum", g.op("Mul", inner, inner), g.integers(-1), keepdims=1)
+                inner = g.op("Div", inner, g.op("Max", g.op("Sqrt", squares), g.constant(1e-12)))
+            if part.truncate is None:
                 return inner
-            squares = g.op("ReduceSum", g.op("Mul", inner, inner), g.integers(-1), keepdims=1)
-            return g.op("Div", inner, g.op("Max", g.op("Sqrt", squares), g.constant(1e-12)))
+            return g.op("Slice", inner, g.integers(0), g.integers(part.truncate), g.integers(-1))
         raise UserError(f"the ONNX writer does not support {type(part).__name__}", where=f"heads.{name}")
 
     def vocabulary(self, x: Value, part: MaskedLMHead, at: str, activation: str | None) -> Value:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from compress.contracts import Batch
+from compress.data.batches.evaluation_batches import EvaluationBatches
 from compress.data.batches.examples import Examples, TextSource
 from compress.data.tables.table import Rows
 from compress.data.task import Task
@@ -22,7 +23,7 @@ from compress.errors import UserError
 from compress.modelfolder import cascade as cascades
 from compress.modelfolder.meta import is_cascade
 from compress.onnx.model_file import find_file_runtime
-from compress.onnx.runtimes import Runtime
+from compress.onnx.runtimes import IN_TORCH, Runtime
 from compress.predict.predictor import Predictor
 from compress.predict.route import CascadeModel, Route
 from compress.training.precision import Precision
@@ -107,6 +108,16 @@ class CascadePredictor(Predictor):
         logits, places = self.answer(batch)
         self.answered += np.bincount(places, minlength=len(self.models))
         return logits
+
+    @property
+    def max_tokens(self) -> int:
+        """That of the model that takes the fewest."""
+        return min(model.max_tokens for model in self.models)
+
+    def batches(self, examples: Examples, max_tokens: int | None = None) -> EvaluationBatches:
+        """As a single model's, for the first model whose runtime pads; torch takes such batches as well."""
+        padding = [model for model in self.models if model.runtime not in IN_TORCH]
+        return (padding or self.models)[0].batches(examples, max_tokens or self.max_tokens)
 
     def logits(
         self, examples: Examples, *, max_tokens: int | None = None, told: Callable[[int], None] = lambda _: None

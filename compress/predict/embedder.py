@@ -79,13 +79,15 @@ class Embedder:
         pooled = self.compute_pooled(texts, told)
         for dense in self.parts.denses:
             pooled = dense(pooled)
-        return pooled
+        return pooled[:, : self.parts.truncate]
 
     def __call__(self, texts: Sequence[str], told: Callable[[int], None] = lambda _: None) -> np.ndarray:
         """(N, width) float32, as the folder says."""
         return self.parts(self.compute_pooled(texts, told)).numpy()
 
 
-def dense_of(evening: PostProcessing) -> Dense:
-    """The same map as a matrix and a bias, fp32."""
-    return Dense(evening.matrix.T.float().contiguous(), (-evening.mean @ evening.matrix).float())
+def dense_of(evening: PostProcessing, width: int) -> Dense:
+    """The same map as a matrix and a bias, fp32, of vectors of this width, whose last numbers may count for nothing."""
+    weight = evening.matrix.T.float()
+    weight = torch.nn.functional.pad(weight, (0, width - weight.shape[1]))
+    return Dense(weight.contiguous(), (-evening.mean @ evening.matrix).float())

@@ -58,13 +58,24 @@ def _plainly(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def runtime_name(context: Mapping[str, str]) -> str:
-    """Runtime and precision in short: `torch fp32`, `onnxruntime int8`; empty where nothing was timed."""
+    """Runtime and precision in short: `torch fp32`, `onnxruntime int8`, `cascade of 2 (onnxruntime, torch) int8, fp32`;
+    empty where nothing was timed."""
     if "runtime" not in context:
         return ""
-    first, *others = context["runtime"].split(", ")
+    cascade, colon, models = context["runtime"].partition(": ")
+    if colon:
+        found = f"{cascade} ({', '.join(dict.fromkeys(map(_shorten_runtime, models.split('; '))))})"
+    else:
+        found = _shorten_runtime(cascade)
+    return f"{found} {context.get('precision', '')}".rstrip()
+
+
+def _shorten_runtime(computed_by: str) -> str:
+    """Without versions and how rows are batched."""
+    first, *others = computed_by.split(", ")
     ways = ("packed", "padded", "length buckets")  # padded: in the records of earlier versions
     kinds = [word for word in others if word not in ways and not word.startswith("torch ")]
-    return " ".join([first.partition(" ")[0], *kinds, context.get("precision", "")]).rstrip()
+    return " ".join([first.partition(" ")[0], *kinds])
 
 
 def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> list[str]:

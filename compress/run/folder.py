@@ -105,11 +105,12 @@ def claim(request: Request, options: RunOptions, interrupted_teacher: Callable[[
     With --resume and no --output: the newest unfinished run of the request. interrupted_teacher: whether the run was
     interrupted while its teacher was trained, before it had a folder of its own; it then takes the next free one.
     Raises UserError (REFUSED) when the folder is not ours, is in use, holds a run that may not be continued unasked, or
-    another one than was asked for.
+    another one than was asked for, and where it cannot be written.
     """
     claimed = _claim(request, options, interrupted_teacher)
     if not claimed.new:
         _require_address(claimed.path, options)
+    atomic.require_writable(claimed.path / RECORD if claimed.path.is_dir() else claimed.path)
     return claimed
 
 
@@ -191,12 +192,13 @@ def _require_address(folder: Path, options: RunOptions) -> None:
 
 
 def new_output(options: RunOptions) -> Path:
-    """Where a command without a run folder writes: asked before it works, not after. Raises UserError for no --output,
-    and (refused) for one that is there."""
+    """Where a command without a run folder writes: checked before it works, not after. Raises UserError for no
+    --output, (refused) for one that is there, and for one that cannot be written."""
     if options.output is None:
         raise UserError("an output folder is required", where="--output", do="add --output FOLDER")
     if options.output.exists():
         raise UserError("exists already", where=str(options.output), do="name another folder", code=ExitCode.REFUSED)
+    atomic.require_writable(options.output)
     return options.output
 
 

@@ -12,6 +12,7 @@ from compress.data.reading.pool import TextVectors
 from compress.data.tables.table import Table
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.cross_encoder import RANKING
 from compress.modelfolder.family import stock_heads
 from compress.modelfolder.folder import FolderInfo
 from compress.modelfolder.resolve import resolve as resolve_model
@@ -20,7 +21,7 @@ from compress.run.selection import Selection
 from compress.run.teachers import is_recipe, teacher_folder
 from compress.stages.shared.corpora import open_corpus_of, words_read
 from compress.stages.shared.labelled_data import open_table_of
-from compress.stages.shared.model_shape import make_no_vectors_error
+from compress.stages.shared.model_shape import make_no_vectors_error, make_vector_objective_error
 from compress.stages.shared.validation import task_choice
 from compress.tracking.view import DEFAULT_QUALITY
 
@@ -45,8 +46,11 @@ class Sources:
         if self.opened_table is None:
             model, first = self._labels_of(), self.selection.first
             head = None if model is None else model.heads.get("task")
-            if first.own_pooling and head is not None and head.kind != EMBEDDING:
-                raise make_no_vectors_error(first.kind)  # before the rows, which its task may not read
+            if head is not None and head.kind != EMBEDDING:  # before the rows, which its task may not read
+                if first.own_pooling:
+                    raise make_no_vectors_error(first.kind)
+                if (objective := first.vector_objective()) is not None:
+                    raise make_vector_objective_error(objective, ranks=head.problem == RANKING)
             self.opened_table = open_table_of(self.selection.recipe, model, vectors=self.vectors)
             self._note(self.opened_table.notes)
         return self.opened_table

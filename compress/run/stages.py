@@ -349,7 +349,7 @@ def _sentence_files(
     if _has_other_task(heads or {}) and not _has_other_task(info.heads):
         return {}
     if spec.own_pooling:
-        return prompt_files(folder)
+        return prompt_files(folder, cut=False)
     return sentence_files(folder, info.config, hidden=hidden, positions=positions)
 
 

@@ -28,6 +28,7 @@ from compress.storage.disk import (
     fsync_folder,
     human_bytes,
     make_folder,
+    refuse_nul,
     report_write_errors,
     require_free,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "read_manifest",
     "remove_folder",
     "require_free",
+    "require_writable",
     "set_aside",
     "report_write_errors",
     "verify_folder",
@@ -208,6 +210,24 @@ def new_folder(
             raise
         with report_write_errors(path, needed):
             _publish(temp, path, replace)
+
+
+def require_writable(target: str | os.PathLike[str]) -> None:
+    """Raise UserError where a file or folder `target` could not be made, so that this is found before the work whose
+    result it takes. Nothing is left behind, and missing parents are not made."""
+    refuse_nul(target)
+    path = Path(os.path.abspath(target))
+    while not os.path.lexists(path.parent):
+        path = path.parent
+    try:
+        with temporary.hold_writer_lock(path.parent):
+            probe = temporary.make_name_beside(path, temporary.NEW)
+            probe.mkdir()
+            probe.rmdir()
+    except FileNotFoundError:  # as in /proc
+        raise UserError("cannot be written", where=os.fspath(target), do="choose another path") from None
+    except OSError as error:
+        raise explain(error, target) from error
 
 
 def remove_folder(path: str | os.PathLike[str]) -> None:

@@ -88,8 +88,7 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
     """The folder `path` with its missing parents, durably; itself when it is there already."""
-    if "\0" in os.fspath(path):
-        raise UserError("a path cannot contain a NUL character", where=os.fspath(path), do="choose another path")
+    refuse_nul(path)
     here = Path(os.path.abspath(path))
     missing = []
     with report_write_errors(here):
@@ -102,6 +101,12 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
             folder.mkdir(exist_ok=True)
             fsync_folder(folder.parent)
     return Path(os.path.abspath(path))
+
+
+def refuse_nul(path: str | os.PathLike[str]) -> None:
+    """Raise UserError for a path that no system call takes."""
+    if "\0" in os.fspath(path):
+        raise UserError("a path cannot contain a NUL character", where=os.fspath(path), do="choose another path")
 
 
 def open_log(path: str | os.PathLike[str]) -> BinaryIO:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
     from mlflow.entities.model_registry import ModelVersion
 
-MARK = "config.json"
+MARKS = ("cascade.json", "config.json")
+"""What a model folder contains, one of them. That of a cascade contains others, which have only a config."""
 KEPT = 8  # downloaded versions of one registered model; and models of runs
 _LOGGED = "m-"
 _ID = re.compile("[0-9a-f]{32}")
@@ -71,11 +72,11 @@ def download_model(uri: str, tracking_uri: str | None = None) -> Path:
                 "--artifacts-destination"
             )
         raise UserError(f"the files of '{printable(uri, 200)}' are missing", where=str(found), do=do)
-    folders = [found, *sorted(p.parent for p in found.rglob(MARK))]
-    for folder in folders:
-        if (folder / MARK).is_file():
-            return folder
-    raise UserError(f"'{printable(uri, 200)}' contains no model folder", where=store.shown, why=f"looked for {MARK}")
+    folders = sorted(p.parent for mark in MARKS for p in found.rglob(mark))
+    if not folders:
+        why = f"looked for {' and '.join(MARKS)}"
+        raise UserError(f"'{printable(uri, 200)}' contains no model folder", where=store.shown, why=why)
+    return folders[0]
 
 
 def download(uri: str, target: Path, tracking_uri: str) -> Path:
@@ -161,8 +162,9 @@ def _copied(address: _Address, uri: str, store: Store) -> Path:
                 download(address.place, entry / address.name, store.uri)
         except Exception as error:
             raise _unknown(uri, store, error) from error
-        for config in entry.rglob(MARK):
-            restore_names(config.parent)
+        for mark in MARKS:
+            for file in entry.rglob(mark):
+                restore_names(file.parent)
 
     parent = private_folder(f"models/{address.group}")
     return keep_folder(parent, address.key, fill, KEPT if address.key else 1) / address.name

@@ -108,7 +108,7 @@ def write_loader(target: Path, folder: Path, columns: Sequence[tuple[str, bool]]
 def requirements(folder: Path) -> list[str]:
     """What a fresh environment needs to answer: this package, and torch and MLflow as they are here."""
     names = ["compress-bert", "torch", "mlflow"]
-    if (folder / "model.onnx").is_file():
+    if any(next(folder.glob(file), None) for file in ("model.onnx", "stage-*/model.onnx")):
         names += ["onnx", "onnxruntime"]
     found = []
     for name in names:

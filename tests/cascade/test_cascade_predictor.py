@@ -13,6 +13,7 @@ import pytest
 from cascade.conftest import Maker, predict_logits, write_cascade
 
 import compress
+import compress.predict.cascade as cascade_module
 from compress.errors import UserError
 from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
@@ -62,6 +63,24 @@ def test_each_row_is_answered_by_the_first_model_that_is_sure(
     for _ in range(2):
         predictor.logits(examples)
         assert predictor.answered.tolist() == np.bincount(places).tolist()
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_model_that_pads_is_given_rows_of_one_length(
+    tmp_path: Path, small: Path, parent: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """As on its own: in batches of any lengths, the file of a cascade computed twice as many tokens as there were."""
+    file = f"stage-{place}"
+    monkeypatch.setattr(cascade_module, "choose_stage_runtime", lambda f, _: "onnxruntime" if f.name == file else None)
+    predictor = open_predictor(write_cascade(tmp_path / "both", [small, parent], [0.6]))
+    texts = [" ".join(["a"] * words) for words in (1, 12, 3, 12, 1, 3) * 400]
+    examples = predictor.encode_texts(predictor.task, texts, None, max_length=16)
+    alone = Predictor(tmp_path / "both" / file, runtime="onnxruntime")
+    monkeypatch.setattr(Predictor, "max_tokens", 4096)  # in place of a budget that all of these texts fit into
+    for one in (predictor, alone):
+        found = list(one.batches(examples))
+        assert sum(batch.rows * batch.max_length for batch in found) == len(examples.ids)
+        assert sorted(np.concatenate([batch.row_ids for batch in found])) == list(range(len(texts)))
 
 
 def test_memory_is_measured_in_sessions_that_took_none_yet(

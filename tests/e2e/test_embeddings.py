@@ -389,6 +389,9 @@ def test_a_static_model_of_token_vectors(mine: Path, compress: Cli) -> None:
     done = compress("export", made, "--output", "onnx")
     assert done.code == 2
     assert "a static model has no ONNX file" in done.line
+    done = compress("export", made, "--to", "hf", "--output", "stock")
+    assert done.code == 2
+    assert "no class of transformers computes a static model; use the folder itself" in done.line
     done = compress("make-static", mine, *DATA, "--dimensions", str(HIDDEN + 1), "--no-recover")
     assert (done.code, done.line) == (
         2, f"error: --dimensions 17: 17 dimensions: the vectors of {mine} have 16; give 16 or less"

@@ -255,6 +255,7 @@ def test_recovery_training(mine: Path, compress: Cli) -> None:
 
 def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress: Cli) -> None:
     write_rows(Path("texts/test.jsonl"), [{"text": f"the film {i}"} for i in range(20)])
+    Path("lines.txt").write_text("".join(f"the film {i}\n" for i in range(20)))
     shutil.copytree(mine, "tanh")
     config = json.loads((mine / "config.json").read_text())
     config["sentence_transformers"]["activation_fn"] = "torch.nn.modules.activation.Tanh"
@@ -271,10 +272,13 @@ def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress:
         ("make-static", "mine", *DATA): "make-static needs a model for sentence embeddings",
         ("reduce-dimensions", "mine", "--data", "texts"): "reduce-dimensions needs a model for sentence embeddings",
         ("reduce-dimensions", "mine", *DATA): "reduce-dimensions needs a model for sentence embeddings",
-        ("distill", "--recipe", "embed-distil", "--teacher", "mine", *DATA): (
-            "compares sentence embeddings, and the model is a reranker; use margin_mse and listwise_kl, as in recipe "
-            "rerank-distil"
-        ),
+        **{
+            ("distill", "--recipe", "embed-distil", "--teacher", "mine", *data): (
+                "objective vectors compares sentence embeddings, and the model is a reranker; give a "
+                "sentence-transformers folder, or use margin_mse and listwise_kl, as in recipe rerank-distil"
+            )
+            for data in (DATA, ("--data", "texts"), ("--data", "lines.txt"))
+        },
         ("distill", "--recipe", "rerank-distil", "--teacher", "mine", *DATA, "--augment", "mix"): (
             "augmentation is not supported for reranking"
         ),

@@ -22,6 +22,7 @@ def test_what_cannot_be_profiled(taught: Path, compress: Cli) -> None:
         ((), 2, "--output: an output file is required; add --output target.json, or kit.pyz to measure on another"),
         (("--output", "target.txt"), 2, "--output target.txt: ends neither in .json nor in .pyz; name a file such as"),
         (("--output", "there.json"), 3, "there.json: exists already; name another file"),
+        (("--output", "there.json/target.json"), 2, "there.json/target.json: a part of the path is a file, not a"),
         (("--output", "kit.pyz", "--threads", "2"), 2, "--threads: is chosen where the kit runs; remove it, and give"),
         (("--output", "a.json", "--lengths", "8,x"), 2, "'8,x' is not a list of lengths, such as 8,16,32"),
         (("--output", "a.json", "--lengths", "8,999"), 2, "--lengths 999: the model has 64 positions; give at most 64"),

@@ -86,6 +86,7 @@ HEADS = {
     "questions": (HeadConfig("question_answering"),),
     **{f"vectors-{how}": (HeadConfig("embedding", labels=32, pooling=how),) for how in get_args(Pooling)},
     "vectors-dense": (HeadConfig("embedding", labels=8, pooling="mean", denses=DENSES, normalize=True),),
+    "vectors-cut": (HeadConfig("embedding", labels=3, pooling="mean", denses=DENSES, normalize=True, truncate=3),),
 }
 
 

@@ -17,7 +17,9 @@ from compress.encoder.config.heads import DenseShape
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
-from compress.modelfolder.sentence_files import sentence_files
+from compress.modelfolder.sentence_files import prompt_files, sentence_files
+from compress.modelfolder.sentence_pooling import read_parts
+from compress.predict.embedder import Embedder
 from compress.predict.predictor import Predictor
 
 
@@ -46,6 +48,28 @@ def test_the_head_gives_the_vectors_of_the_files(folder: Path, pooling: str, den
     np.testing.assert_allclose(answers(folder), vectors(folder, TEXTS), atol=1e-5)
 
 
+@pytest.mark.parametrize("dense", [None, 6])
+def test_vectors_are_cut_as_sentence_transformers_cuts_them(folder: Path, dense: int | None, tmp_path: Path) -> None:
+    as_sentence_transformers(folder, 32, dense=dense)
+    whole = answers(folder)
+    file = folder / "config_sentence_transformers.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"truncate_dim": 4}))
+    np.testing.assert_allclose(answers(folder), whole[:, :4], atol=1e-6)  # after Normalize, so they are shorter than 1
+    np.testing.assert_allclose(Embedder(folder)(TEXTS), whole[:, :4], atol=1e-5)
+    loaded = load_model(folder)
+    assert (loaded.heads["task"].labels, loaded.heads["task"].truncate) == (4, 4)
+    made = save_model(tmp_path / "made", loaded.model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta)
+    np.testing.assert_allclose(answers(made), whole[:, :4], atol=1e-6)
+    assert json.loads((made / file.name).read_text())["truncate_dim"] == 4
+    assert HeadConfig.from_dict(loaded.heads["task"].to_dict()) == loaded.heads["task"]
+    assert "truncate_dim" not in json.loads(prompt_files(folder, cut=False)[file.name])
+    file.write_text(json.dumps({"truncate_dim": 1000}))
+    assert inspect(folder).heads["task"].truncate is None
+    file.write_text(json.dumps({"truncate_dim": "x"}))
+    with pytest.raises(UserError, match="truncate_dim"):
+        read_parts(folder, 32)
+
+
 def test_it_is_written_as_it_was_read(folder: Path, tmp_path: Path) -> None:
     as_sentence_transformers(folder, 32, dense=6)
     loaded = load_model(folder)
@@ -57,6 +81,21 @@ def test_it_is_written_as_it_was_read(folder: Path, tmp_path: Path) -> None:
     new = save_model(tmp_path / "new", loaded.model, **how)  # without the files: they are made
     assert inspect(new).meta.task_settings == loaded.meta.task_settings
     np.testing.assert_allclose(answers(new), answers(folder), atol=1e-6)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_copy_reads_texts_as_long_whatever_it_was_made_with(folder: Path, settled: bool, tmp_path: Path) -> None:
+    as_sentence_transformers(folder, 32)
+    if not settled:  # version 6 leaves it to the tokenizer
+        (folder / "sentence_bert_config.json").write_text("{}")
+        file = folder / "tokenizer_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": LONGEST}))
+    loaded = load_model(folder)
+    meta = loaded.meta.model_copy(update={"max_length": 7})  # of the data that a stage read
+    beside = sentence_files(folder, loaded.config)
+    made = save_model(tmp_path / "made", loaded.model, tokenizer_files=loaded.tokenizer_files, meta=meta, beside=beside)
+    assert json.loads((made / "tokenizer_config.json").read_text())["model_max_length"] == LONGEST
+    assert inspect(made).meta.max_length == LONGEST
 
 
 def test_a_trained_dense_module_is_written_and_nothing_else(folder: Path, tmp_path: Path) -> None:

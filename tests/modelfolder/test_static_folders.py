@@ -59,8 +59,9 @@ def test_it_is_written_as_both_programs_read_it(theirs: Path, tmp_path: Path) ->
         tmp_path / "made",
         finish_static(model),
         tokenizer_files=loaded.tokenizer_files,
-        meta=FolderMeta(task="embedding"),
+        meta=FolderMeta(task="embedding", max_length=2),  # of the data that a stage reads
     )
+    assert (inspect(made).meta.max_length, Embedder(made).max_length) == (None, model.config.max_positions)
     assert load_file(made / "model.safetensors")["embeddings"].dtype is torch.float16
     config = json.loads((made / "config.json").read_text())
     assert (config["normalize"], config["max_length"], config["model_type"]) == (True, None, "model2vec")

@@ -264,6 +264,12 @@ def test_a_model_without_a_task(
     assert "a web page needs a model with a task: it has no task head; fine-tune it" in capsys.readouterr().err
 
 
+def test_help_is_no_text() -> None:
+    for args in ((), ("--help",), ("-h",), ("a", "b", "c")):
+        done = subprocess.run([sys.executable, alone.__file__, *args], capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == ("", "usage: python model.py TEXT [SECOND_TEXT]\n"), args
+
+
 # --- in node and in a browser -----------------------------------------------------------------------------------
 
 

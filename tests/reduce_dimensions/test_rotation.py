@@ -34,17 +34,19 @@ def vectors_of(model: Model) -> torch.Tensor:
     return logits
 
 
+@pytest.mark.parametrize("cut", [None, 4])
 @pytest.mark.parametrize("name", HEADS)
-def test_vectors_are_turned_and_have_length_1(name):
+def test_vectors_are_turned_and_have_length_1(name, cut):
     config, denses = HEADS[name]
-    width = denses[-1].width if denses else WIDTH
-    head = HeadConfig("embedding", labels=width, pooling="mean", denses=denses, normalize=True)
+    width = cut or (denses[-1].width if denses else WIDTH)
+    head = HeadConfig("embedding", labels=width, pooling="mean", denses=denses, normalize=True, truncate=cut)
     model = Model(config, {"task": head})
     directions = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(0)))[0][:, :3]
     made = rotate(model, directions.contiguous())
     wanted = torch.nn.functional.normalize(vectors_of(model) @ directions, dim=1)
     np.testing.assert_allclose(vectors_of(made), wanted, atol=1e-5)
     assert made.head_configs["task"].labels == 3
+    assert made.head_configs["task"].truncate is None
     # A matrix more only where none is linear.
     assert len(made.head_configs["task"].denses) == {"plain": 1, "linear": 2, "tanh": 2, "static": 0}[name]
 

@@ -42,6 +42,11 @@ def labels(measurements: list[Measurement], *more: Any) -> list[str]:
         ("torch 2.5.1, packed", "bf16", "torch bf16"),
         ("onnxruntime 1.20.0, padded", "int8", "onnxruntime int8"),
         ("torch 2.5.1, integers, packed", "int8", "torch integers int8"),
+        (
+            "cascade of 3: onnxruntime 1.20.0, length buckets; torch 2.5.1, packed; onnxruntime 1.20.0, length buckets",
+            "int8, fp32",
+            "cascade of 3 (onnxruntime, torch) int8, fp32",
+        ),
         ("torchao 0.7, torch 2.5.1, compiled, packed", "int8 per-token", "torchao compiled int8 per-token"),
     ],
 )

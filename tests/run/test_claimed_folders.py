@@ -95,6 +95,8 @@ def test_a_named_folder(request_: Request, tmp_path: Path) -> None:
     (tmp_path / "out" / "photo.jpg").write_text("", encoding="utf-8")
     assert "contains no run of compress" in refused(request_, there)
     assert "the output is a file" in refused(request_, RunOptions(output=Path("out/photo.jpg")))
+    with pytest.raises(UserError, match=r"photo\.jpg/new: a part of the path is a file, not a folder"):
+        claim(request_, RunOptions(output=Path("out/photo.jpg/new")))
 
 
 def test_what_changed_since_the_run_began_is_named(request_: Request) -> None:
@@ -170,3 +172,6 @@ def test_commands_without_a_run_ask_for_a_new_folder(tmp_path: Path) -> None:
         folders.new_output(RunOptions(output=tmp_path))
     assert taken.value.code == ExitCode.REFUSED
     assert folders.new_output(RunOptions(output=tmp_path / "new")) == tmp_path / "new"
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match="a part of the path is a file, not a folder"):
+        folders.new_output(RunOptions(output=tmp_path / "file" / "new"))

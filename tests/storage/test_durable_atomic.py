@@ -114,11 +114,29 @@ def test_paths_that_cannot_be_written_are_told_in_one_line(tmp_path: Path) -> No
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
+@pytest.mark.parametrize(
+    ("below", "message"),
+    [("file", "a part of the path is a file"), ("gone", "cannot be written"), ("nul\0", "a NUL character")],
+)
+@pytest.mark.parametrize("missing", ["", "runs/of/mine"])
+def test_a_path_that_cannot_be_written_is_found_before_the_work(
+    below: str, missing: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=message) as caught:
+        atomic.require_writable(tmp_path / below / missing / "x")
+    assert caught.value.code == ExitCode.INPUT
+    atomic.require_writable(tmp_path / missing / "x")
+    assert sorted(os.listdir(tmp_path)) == ["file", "gone"], "nothing is left behind"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_no_right_to_write_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(UserError, match="permission denied; choose another path"):
-        atomic.write_text(tmp_path / "x", "x")
+    for write in (lambda path: atomic.write_text(path, "x"), atomic.require_writable):
+        with pytest.raises(UserError, match="permission denied; choose another path"):
+            write(tmp_path / "x")
     tmp_path.chmod(0o700)
 
 

@@ -17,14 +17,16 @@ from compress.cli.main import main
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
+from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.meta import DataNote, MeasurementNote
+from compress.modelfolder.cascade import Stage
+from compress.modelfolder.meta import DataNote, MeasurementNote, is_cascade
 from compress.predict.predictor import Predictor
 from compress.predict.service import Service
 from compress.storage import atomic
 from compress.tracking import Store, download, files
 from compress.tracking.download import download_model
-from compress.tracking.pyfunc import write_pyfunc
+from compress.tracking.pyfunc import requirements, write_pyfunc
 from compress.tracking.registering import holder
 from evaluation.cost.device import describe
 
@@ -80,6 +82,26 @@ def test_a_folder_becomes_a_version_with_card_figures_and_alias(
     assert "is already version 1 of 'opinions' with alias champion" in capsys.readouterr().out
     assert _promote(store, folder, "--as", "stable") == 0
     assert len(seen.client.search_model_versions("name = 'opinions'")) == 1, "one model is one version"
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_promoted_cascade_answers_with_all_its_models(
+    made: Maker, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    """`models:/…` once meant the first model folder with a config, which is the small model of a cascade."""
+    stages = [Stage(name="a", folder="stage-1", threshold=0.9), Stage(name="b", folder="stage-2")]
+    folder, meta = tmp_path / "both", modelfolder.inspect(made("a", seed=1)).meta
+    with atomic.new_folder(folder) as temp:
+        cascades.fill(temp, stages, [tmp_path / "a", made("b", seed=2)], meta)
+        cascades.describe(temp, meta, "both", [])
+    if copied:  # as of a server
+        monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(download, "local_path", lambda _: None)
+    assert _promote(store, folder, "--as", "champion") == 0
+    found = download_model("models:/opinions@champion", store.uri)
+    assert is_cascade(found)
+    assert modelfolder.fingerprint(found) == modelfolder.fingerprint(folder)
+    assert {p.name for p in (found / "stage-2").iterdir()} == {p.name for p in (folder / "stage-2").iterdir()}
 
 
 def test_a_model_whose_files_the_store_refuses_gets_no_alias(
@@ -255,6 +277,16 @@ def test_mlflow_loads_what_is_promoted(made: Maker, store: Store, seen: Seen, mo
     assert [f["label"] for f in found] == [e["label"] for e in expected]
     ours = [list(e["probabilities"].values()) for e in expected]
     np.testing.assert_allclose([list(f["probabilities"].values()) for f in found], ours, atol=1e-6)
+
+
+def test_an_environment_has_the_runtime_of_every_model_of_a_cascade(tmp_path: Path) -> None:
+    def named() -> set[str]:
+        return {line.partition("==")[0] for line in requirements(tmp_path)}
+
+    (tmp_path / "stage-2").mkdir()
+    assert "onnxruntime" not in named()
+    (tmp_path / "stage-2" / "model.onnx").touch()
+    assert {"onnx", "onnxruntime"} <= named()
 
 
 def test_a_pyfunc_folder_is_not_written_over(made: Maker, tmp_path: Path) -> None:

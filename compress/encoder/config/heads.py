@@ -83,6 +83,7 @@ class HeadConfig:
         "modernbert" (2412.13663) has the transform of the masked-LM head, also where it answers every token.
     pooling: what a modernbert classification or an embedding reads: the "first" token or the "mean" of all.
     denses: of an embedding, what its pooled states go through.  normalize: whether its vectors have length 1.
+    truncate: of an embedding, how many numbers of these vectors are kept, the first; None: all.
     tied_projection: of a masked-LM head over factorized embeddings: its transform keeps the hidden width, and the
         embeddings' projection, transposed, leads to the word table; else the transform itself goes to that width.
     dropout: None takes the encoder's (a sentence-pair head: none).  feature_norm_eps, activation: of the transform of a
@@ -101,6 +102,7 @@ class HeadConfig:
     tied_projection: bool = False
     denses: tuple[DenseShape, ...] = ()
     normalize: bool = False
+    truncate: int | None = None
     exits: tuple[ExitConfig, ...] = ()
 
     def __post_init__(self) -> None:
@@ -126,9 +128,13 @@ class HeadConfig:
         if self.pooling not in ("first", "mean") and not embeds:
             what = f"only an embedding head supports {self.pooling} pooling"
             raise UserError(what, where="head.pooling", do="use first")
-        if not embeds and (self.denses or self.normalize):
+        if not embeds and (self.denses or self.normalize or self.truncate is not None):
             raise UserError("only an embedding head has Dense and Normalize modules", where="head.denses")
-        if self.denses and self.denses[-1].width != self.labels:
+        if self.truncate is not None:
+            checks.positive("truncate", self.truncate, where=where)
+            if self.truncate != self.labels:
+                raise UserError("a cut vector gives the labels of an embedding head", where="head.truncate")
+        if self.denses and self.truncate is None and self.denses[-1].width != self.labels:
             raise UserError("the last Dense module gives the vector of an embedding head", where="head.denses")
         if self.problem in ("regression", "ranking") and self.labels != 1:
             raise UserError(
@@ -200,6 +206,7 @@ class HeadConfig:
         """Plain values for JSON; `from_dict` gives the same head back."""
         values = dataclasses.asdict(self)
         own = () if self.kind == "embedding" else ("denses", "normalize")  # older versions do not know them
+        own += () if self.truncate is not None else ("truncate",)
         own += () if self.exits else ("exits",)
         return {name: value for name, value in values.items() if name not in own}
 

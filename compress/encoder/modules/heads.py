@@ -151,8 +151,8 @@ class TokenHead(nn.Module):
 
 
 class EmbeddingHead(nn.Module):
-    """The vector of a text (1908.10084): its pooled states through each Dense module, then to length 1 if the head
-    says so."""
+    """The vector of a text (1908.10084): its pooled states through each Dense module, then to length 1 and cut, if the
+    head says so."""
 
     def __init__(self, config: EncoderConfig, head: HeadConfig) -> None:
         super().__init__()
@@ -161,13 +161,13 @@ class EmbeddingHead(nn.Module):
             linear(given, dense.width, dense.bias) for given, dense in zip(widths, head.denses, strict=False)
         )
         self.tanh = tuple(dense.tanh for dense in head.denses)
-        self.normalize = head.normalize
+        self.normalize, self.truncate = head.normalize, head.truncate
 
     def forward(self, read: Tensor, pooled: Tensor | None = None) -> Tensor:
         """read (B, D) → (B, width)."""
         for dense, tanh in zip(self.denses, self.tanh, strict=True):
             read = torch.tanh(dense(read)) if tanh else dense(read)
-        return F.normalize(read, dim=-1) if self.normalize else read
+        return (F.normalize(read, dim=-1) if self.normalize else read)[..., : self.truncate]
 
 
 Head = (

@@ -65,7 +65,8 @@ def profile(model: str, wanted: ProfileOptions, options: RunOptions, console: Co
 
 
 def _choose_output(options: RunOptions, wanted: ProfileOptions) -> Path:
-    """Raises UserError where it is missing, is there already, or is no name of a file of either kind."""
+    """Raises UserError where it is missing, is there already, is no name of a file of either kind, or cannot be
+    written."""
     target = options.output
     if target is None:
         do = "add --output target.json, or kit.pyz to measure on another machine"
@@ -83,4 +84,5 @@ def _choose_output(options: RunOptions, wanted: ProfileOptions) -> Path:
                 raise UserError(
                     "is chosen where the kit runs", where=flag, do=f"remove it, and give it to {target.name} there"
                 )
+    atomic.require_writable(target)
     return target

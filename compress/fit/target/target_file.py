@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -168,10 +168,10 @@ def read_kit_file(path: Path, kind: type[Content], again: str) -> Content:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise _explain(error, path, _keys(kind), again) from None
+        raise _explain(error, path, kind, again) from None
 
 
-def _explain(error: ValidationError, path: Path, known: set[str], again: str) -> UserError:
+def _explain(error: ValidationError, path: Path, kind: type[BaseModel], again: str) -> UserError:
     """The first complaint of pydantic, as one line; unknown keys first, since each shows up as a missing one too."""
     problems = error.errors(include_url=False)
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
@@ -179,28 +179,32 @@ def _explain(error: ValidationError, path: Path, known: set[str], again: str) ->
     loc = loc[:-1] if is_key else loc
     key = printable(".".join(map(str, loc)), 80)
     if first["type"] == "extra_forbidden" or is_key:
-        do = did_you_mean(str(loc[-1]), RUNTIMES if is_key else known)
+        do = did_you_mean(str(loc[-1]), RUNTIMES if is_key else _keys_at(kind, loc[:-1]))
         return UserError(f"unknown key '{key}'", where=str(path), do=do)
     if first["type"] == "missing":
         return UserError(f"the key '{key}' is missing", where=str(path), do=again)
     return UserError(f"{key}: {first['msg']}, found {describe(first['input'])}", where=str(path), do=again)
 
 
-def _keys(kind: type[BaseModel]) -> set[str]:
-    """The names of all fields of a file, of the blocks in it too."""
-    found = set(kind.model_fields)
-    for field in kind.model_fields.values():
-        for one in (field.annotation, *get_args(field.annotation)):
-            if isinstance(one, type) and issubclass(one, BaseModel):
-                found |= _keys(one)
-    return found
+def _keys_at(kind: type[BaseModel], loc: Sequence[str | int]) -> set[str]:
+    """The names of the fields of a file, or of the block at `loc` in it."""
+    for part in loc:
+        field = kind.model_fields.get(str(part))  # else a key of a dictionary, or a place in a list
+        within = () if field is None else (field.annotation, *get_args(field.annotation))
+        kind = next((one for one in within if isinstance(one, type) and issubclass(one, BaseModel)), kind)
+    return set(kind.model_fields)
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any], within: str = "") -> dict[str, tuple[Any, Any]]:
+def _differences(one: Mapping[Any, Any], other: Mapping[Any, Any], within: str = "") -> dict[str, tuple[Any, Any]]:
     """Key path → the two values, where they differ."""
     found: dict[str, tuple[Any, Any]] = {}
     for key in [*one, *(key for key in other if key not in one)]:
         mine, theirs = one.get(key), other.get(key)
+        if isinstance(mine, list) and isinstance(theirs, list):
+            if len(mine) != len(theirs):
+                mine, theirs = f"a list of {len(mine)}", f"a list of {len(theirs)}"
+            else:
+                mine, theirs = dict(enumerate(mine)), dict(enumerate(theirs))
         if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
             found |= _differences(mine, theirs, f"{within}{key}.")
         elif mine != theirs:

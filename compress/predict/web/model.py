@@ -151,6 +151,6 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    if not 2 <= len(sys.argv) <= 3:
+    if not 2 <= len(sys.argv) <= 3 or sys.argv[1] in ("-h", "--help"):
         sys.exit("usage: python model.py TEXT [SECOND_TEXT]")
     print(json.dumps(load_model().answer(*sys.argv[1:]), ensure_ascii=False))

@@ -137,9 +137,7 @@ class Preparation:
 
     @staticmethod
     def add_note(meta: FolderMeta, student: Model) -> FolderMeta:
-        """meta, with a word about rounding; a static model cuts no text."""
-        if student.config.is_static:
-            return meta.model_copy(update={"max_length": None})
+        """meta, with a word about rounding."""
         if student.config.quantization is None:
             return meta
         return meta.model_copy(

@@ -11,7 +11,7 @@ from compress.contracts.traits import Form, Rejection, Start, rejects_quantized
 from compress.encoder.config import layer_maps
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.errors import describe, nearest
-from compress.registry import RowOf, build
+from compress.registry import RowOf, build, load
 from compress.stages.distill.augmentation_spec import AugmentationSpec
 from compress.stages.distill.row_filter_spec import RowFilterSpec
 from compress.stages.distill.student_spec import StudentSpec
@@ -184,6 +184,10 @@ class Spec(StageSpec):
                 "allowed in the list: teacher layers, or pairs [student layer, teacher layer], counted from 0"
             )
         return tuple(tuple(item) if isinstance(item, list | tuple) else item for item in value)
+
+    def vector_objective(self) -> str | None:
+        kinds = (row.kind for row in self.objectives)
+        return next((kind for kind in kinds if getattr(load("compress.objectives", kind), "of_vectors", False)), None)
 
     @model_validator(mode="after")
     def _level(self) -> Spec:

@@ -9,8 +9,9 @@ from torch import nn
 from compress.data.task import Task
 from compress.errors import UserError
 from compress.stages.distill.spec import Spec
+from compress.stages.shared.model_shape import make_vector_objective_error
 
-_OWN, _ANSWERS = "vectors and vector_similarity", "soft_targets and hard_labels"
+_OWN = "vectors and vector_similarity"
 
 
 def check_widths(objectives: Mapping[str, tuple[float, nn.Module]], ours: int, theirs: int) -> None:
@@ -40,13 +41,7 @@ def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Sp
                 where="objectives",
                 do=f"use {_OWN}, as in recipe embed-distil; to only cut a model, add --no-recover",
             )  # fmt: skip
-        own, recipe, what = _ANSWERS, "distilbert-task", "answers a task"
-        if task.ranks:
-            own, recipe, what = "margin_mse and listwise_kl", "rerank-distil", "is a reranker"
-        raise UserError(
-            f"objective {name} compares sentence embeddings, and the model {what}", where="objectives",
-            do=f"use {own}, as in recipe {recipe}",
-        )  # fmt: skip
+        raise make_vector_objective_error(name, ranks=task.ranks)
     if not embeds:
         return
     unsupported = {

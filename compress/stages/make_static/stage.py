@@ -82,7 +82,7 @@ class Stage:
             files = lowercased(files, str(original.folder))
         meta = original.meta(f"a static model: a vector of {dimensions} dimensions for each token")
         settings = {key: value for key, value in meta.task_settings.items() if key != "lowercase"}
-        meta = meta.model_copy(update={"max_length": None, "task_settings": settings})
+        meta = meta.model_copy(update={"task_settings": settings})
         return PreparedStage(
             finish=lambda: StageOutput(finish_static(model), files, meta),
             params={

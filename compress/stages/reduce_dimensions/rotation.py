@@ -26,11 +26,14 @@ def find_directions(vectors: Tensor, dimensions: int) -> Tensor:
 
 
 def rotate(model: Model, directions: Tensor) -> Model:
-    """The model with vectors x · directions (D, K), before they are made of length 1. Merged into the last Dense
-    module where that is linear, and into the word table of a static model; else one Dense more."""
+    """The model with vectors x · directions (D, K), before they are made of length 1; they are not cut any more. Merged
+    into the last Dense module where that is linear, and into the word table of a static model; else one Dense more."""
     config, head = model.config, model.head_configs["task"]
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     width = directions.shape[1]
+    if head.truncate is not None:  # of what was cut off, nothing
+        whole = head.denses[-1].width if head.denses else config.hidden
+        directions = torch.nn.functional.pad(directions, (0, 0, 0, whole - head.truncate))
     if head.denses and not head.denses[-1].tanh:
         last = f"{TASK}.{len(head.denses) - 1}"
         state |= {f"{last}.weight": directions.T @ state[f"{last}.weight"]}
@@ -44,6 +47,7 @@ def rotate(model: Model, directions: Tensor) -> Model:
         state[f"{TASK}.{len(head.denses)}.weight"] = directions.T.contiguous()
         denses = (*head.denses, DenseShape(width, bias=False))
     with torch.device("meta"):
-        made = Model(config, {**model.head_configs, "task": dataclasses.replace(head, labels=width, denses=denses)})
+        head = dataclasses.replace(head, labels=width, denses=denses, truncate=None)
+        made = Model(config, {**model.head_configs, "task": head})
     made.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, assign=True)
     return made.requires_grad_(True)

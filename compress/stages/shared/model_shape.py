@@ -33,6 +33,17 @@ def make_no_vectors_error(kind: str) -> UserError:
     )  # fmt: skip
 
 
+def make_vector_objective_error(objective: str, *, ranks: bool) -> UserError:
+    """Of an objective on sentence embeddings whose model has another task. ranks: that of a reranker."""
+    what, own, recipe = "answers a task", "soft_targets and hard_labels", "distilbert-task"
+    if ranks:
+        what, own, recipe = "is a reranker", "margin_mse and listwise_kl", "rerank-distil"
+    return UserError(
+        f"objective {objective} compares sentence embeddings, and the model {what}", where="objectives",
+        do=f"give a sentence-transformers folder, or use {own}, as in recipe {recipe}",
+    )  # fmt: skip
+
+
 def read_shape(folder: Path) -> ModelShape:
     """The outline of a model that is there."""
     info = modelfolder.inspect(folder)
