@@ -173,7 +173,12 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             type=float,
             help='Question answering: margin by which "no answer" must exceed the best span (default: the model\'s).',
         ),
-        click.option("--max-length", type=int, help="Maximum sequence length in tokens; longer texts are truncated."),
+        click.option(
+            "--max-length",
+            type=int,
+            help="Maximum sequence length in tokens; longer texts are truncated. Default: that of the model "
+            "that is compressed, else the recipe's.",
+        ),
         click.option(
             "--long-text",
             type=click.Choice(["cut", "chunk"]),

@@ -171,11 +171,10 @@ def print_groups(console: Console, measured: Sequence[MeasuredModel]) -> None:
 
 
 def _data_of(info: modelfolder.FolderInfo, options: RunOptions) -> dict[str, object]:
-    """The data block: from --data, with the length that the model was trained on."""
+    """The data block: from --data, with the length that the model reads."""
     if not any(o.path == "data.source" for o in options.overrides):
         raise UserError("labelled data is required", where="--data", do="give a built-in dataset, a file or a folder")
-    length = info.meta.max_length or min(128, info.config.max_positions)
-    return {"source": "given by --data", "max_length": length}
+    return {"source": "given by --data", "max_length": info.longest_text}
 
 
 _UNUSED = {"kind": "finetune", "training": {"steps": 1}}  # a recipe needs a stage; measuring runs none

@@ -29,7 +29,7 @@ from compress.modelfolder.fields import Fields
 from compress.modelfolder.meta import DataNote, FolderMeta, Parent, RecipeNote
 from compress.modelfolder.open import CONFIG, OpenedFolder, file_digest, open_folder
 from compress.modelfolder.save import annotate, duplicate, save_model
-from compress.modelfolder.sentence_pooling import MODULES, read_parts
+from compress.modelfolder.sentence_pooling import MODULES, read_parts, read_tokenizer_length
 from compress.storage import safe
 
 __all__ = [
@@ -100,6 +100,12 @@ class FolderInfo:
     def is_embedder(self) -> bool:
         """Whether it is an embedding model, which answers with vectors."""
         return "task" in self.heads and self.heads["task"].kind == "embedding"
+
+    @property
+    def longest_text(self) -> int:
+        """Tokens of the longest text that it reads: as it was trained, else as its tokenizer says, else as it can."""
+        positions = self.config.max_positions
+        return min(self.meta.max_length or read_tokenizer_length(self.path) or positions, positions)
 
 
 def load_model(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from e2e_toy import PRETRAINED, QUICK, TEACHER, Cli
@@ -57,3 +58,28 @@ def test_a_model_below_the_baseline_is_a_finding(taught: Path, compress: Cli) ->
     assert done.code == 0, done.err
     found = {row["check"]: row["finding"] for row in json.loads(done.out)["findings"]}
     assert " is not above " in found["below_baseline"]
+
+
+def test_what_is_made_of_a_model_reads_texts_as_long_as_it(taught: Path, compress: Cli) -> None:
+    """Not as long as the shipped recipe says, unless a person does."""
+    shutil.copytree(TEACHER, "other")
+    (taught / "other/compress.json").unlink()  # as another program leaves it
+    (taught / "other/manifest.json").unlink()
+    settings = json.loads(Path("other/tokenizer_config.json").read_text())
+    Path("other/tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 20}))
+    for words, length in {
+        ("quantize", TEACHER): modelfolder.inspect(TEACHER).meta.max_length,
+        ("quantize", "other"): 20,
+        ("prune-layers", "other"): 20,
+        ("distill", "--recipe", "distilbert-task", "--teacher", "other"): 20,
+        ("distill", "--recipe", "multi-teacher", "--teacher", "other", "--teacher", TEACHER): 20,
+        ("quantize", "other", "--max-length", "12"): 12,
+        ("quantize", "other", "--set", "data.max_length=13"): 13,
+    }.items():
+        done = compress(*words, "--data", "data", "--print-recipe")
+        assert done.code == 0, done.err
+        assert f"\n  max_length: {length}\n" in done.out, words
+    done = compress("prune-vocab", "other", "--data", "data", "--set", "evaluation.latency.seconds=1", "--output", "a")
+    assert done.code == 0, done.err
+    made = modelfolder.inspect("a/model")
+    assert (made.meta.max_length, made.longest_text) == (20, 20)
