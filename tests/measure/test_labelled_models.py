@@ -123,19 +123,17 @@ def test_a_model_with_a_choice_runs_in_the_fastest(monkeypatch: pytest.MonkeyPat
     assert labelled._in_fastest(one, fixed, RunOptions(), console) is one
 
 
-def test_data_are_read_as_long_as_the_model_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_are_read_as_long_as_the_model_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
     table = SimpleNamespace(notes=("a note",))
     monkeypatch.setattr(labelled, "open_table_of", lambda recipe, *_, **__: opened.append(recipe) or table)
     said: list[str] = []
     console: Any = SimpleNamespace(note=said.append)
     named = RunOptions(overrides=(Override("data.source", "mine", "--data"),))
-    for trained, positions, length in ((24, 512, 24), (None, 512, 128), (None, 32, 32)):
-        meta, config = SimpleNamespace(max_length=trained), SimpleNamespace(max_positions=positions)
-        info: Any = SimpleNamespace(meta=meta, config=config)
-        recipe, _ = open_labelled(info, named, console)
-        assert recipe.data is not None
-        assert (recipe.data.source, recipe.data.max_length) == ("mine", length)
-    assert said == ["a note"] * 3
+    info: Any = SimpleNamespace(longest_text=24)
+    recipe, _ = open_labelled(info, named, console)
+    assert recipe.data is not None
+    assert (recipe.data.source, recipe.data.max_length) == ("mine", 24)
+    assert said == ["a note"]
     with pytest.raises(UserError, match="--data: labelled data is required"):
         open_labelled(info, RunOptions(), console)
