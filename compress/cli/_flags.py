@@ -242,7 +242,7 @@ def resolve(
         require_inputs(table, name, found, {one.path for one in changes})
     if model is not None and _embeds(model):
         found = and_then(found, _teach_vectors(found, {one.path for one in changes}))
-    found = and_then(found, _read_as_long(found, name, {one.path for one in changes}))
+    found = and_then(found, read_as_long(found, name, {one.path: one.value for one in changes}))
     if table.again is None and table.check is None:
         return found
     place = first_stage(found.recipe, table.kind)
@@ -286,27 +286,34 @@ def _teach_vectors(loaded: LoadedRecipe, changed: Collection[str]) -> Iterator[E
                 yield Edit(f"{at}.{key}", value, origin)
 
 
-def _read_as_long(loaded: LoadedRecipe, name: str, changed: Collection[str]) -> Iterator[Edit]:
+def read_as_long(loaded: LoadedRecipe, name: str, changed: Mapping[str, Any]) -> Iterator[Edit]:
     """The length of the model that is compressed, in place of that of a shipped recipe, unless a person chose another:
-    what is made of a model reads what the model reads. changed: keys that the command line sets."""
+    what is made of a model reads what the model reads. changed: what the command line sets, by its path."""
     from compress.recipe.library import names as recipe_names
     from compress.stages.shared.flags import Edit
 
-    content = loaded.content
-    teacher = content.get("teacher") if "teacher" in changed else None
-    if "teachers" in changed and content.get("teachers"):
-        teacher = content["teachers"][0].get("model")
-    if teacher is None or "data.max_length" in changed or not content.get("data") or name not in recipe_names():
+    content, data = loaded.content, changed.get("data")
+    chosen = "data.max_length" in changed or (isinstance(data, dict) and "max_length" in data)
+    if chosen or not content.get("data") or name not in recipe_names():
+        return
+    rows = content["teachers"] if changed.get("teachers") else [{"model": changed.get("teacher")}]
+    teachers = [str(row["model"]) for row in rows if row.get("model")]
+    if len(teachers) < len(rows):
         return
     from compress.modelfolder import folder as modelfolder
     from compress.modelfolder.resolve import resolve as find_model
 
+    students = [(row.get("student") or {}).get("model") for row in content["stages"]]
     try:
-        info = modelfolder.inspect(find_model(teacher))
+        parents = [modelfolder.inspect(find_model(one)) for one in teachers]
+        others = [modelfolder.inspect(find_model(one)) for one in students if one]
     except UserError:
         return  # the run says what is wrong with it
-    if not info.is_embedder and "task" in info.heads and info.longest_text != content["data"].get("max_length"):
-        yield Edit("data.max_length", info.longest_text, f"the longest text that {teacher} reads")
+    if any(one.is_embedder or "task" not in one.heads for one in parents):
+        return
+    length = min([one.longest_text for one in parents] + [one.config.max_positions for one in others])
+    if length != content["data"].get("max_length"):
+        yield Edit("data.max_length", length, f"the longest text that {teachers[0]} reads")
 
 
 def _without_length(source: LoadedRecipe, overrides: Sequence[Override]) -> tuple[Override, ...]:

@@ -36,7 +36,8 @@ FLAGS: Mapping[str, str] = {
 }
 """Flag of another tool, with dashes → flag here."""
 
-TRAINING = ("--epochs", "--steps", "--learning-rate", "--lr", "--batch-size", "--temperature")
+AUGMENT = ("--augment", "--augment-model", "--augment-copies")
+TRAINING = ("--epochs", "--steps", "--learning-rate", "--lr", "--batch-size", "--temperature", *AUGMENT)
 NOT_TRAINED = ("prune-vocab", "tokenizer")
 """Commands that train no model."""
 
@@ -54,7 +55,7 @@ def why_not(name: str, command: str | None) -> str | None:
     flag = FLAGS.get(dashed, dashed)
     if flag in TRAINING and command in NOT_TRAINED:
         return f"{command} trains no model; remove {name}"
-    if flag in ("--temperature", "--augment") and command in ("finetune", "pretrain"):
+    if flag in ("--temperature", *AUGMENT) and command in ("finetune", "pretrain"):
         return f"{command} trains without a teacher; remove {name}, or use compress distill"
     return None
 

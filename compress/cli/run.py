@@ -46,8 +46,8 @@ def command(
     settings and seed, in any folder; so after a change of the last stage only that stage runs. --model is the
     model that the first stage starts from, and the teacher unless --teacher is given.
 
-    --epochs, --steps, --time, --learning-rate, --batch-size and --temperature change every stage that trains. To
-    change one of them, name it:
+    --epochs, --steps, --time, --learning-rate, --batch-size and --temperature change every stage that trains,
+    --augment every stage that distils on the task. To change one of them, name it:
 
     \b
       compress run tiny-cpu --model FOLDER --data DATA --set stages.distill.training.epochs=2
@@ -66,12 +66,13 @@ def command(
 
 def _resolved(name: str, options: RunOptions, given: dict[str, Any]) -> LoadedRecipe:
     """The recipe with all flags. Raises UserError for training flags of a recipe that trains nothing."""
-    from compress.cli._flags import training_changes, with_edits, without_set
+    from compress.cli._flags import and_then, read_as_long, training_changes, with_edits, without_set
 
     loaded = _with_teacher(name, options)
     plain = loaded.with_overrides(without_set(loaded.overrides))
     made = training_changes(TABLE, name, plain, given)
-    return loaded.with_overrides(with_edits(loaded.overrides, made)) if made else loaded
+    found = loaded.with_overrides(with_edits(loaded.overrides, made)) if made else loaded
+    return and_then(found, read_as_long(found, name, {one.path: one.value for one in found.overrides}))
 
 
 def _with_teacher(name: str, options: RunOptions) -> LoadedRecipe:

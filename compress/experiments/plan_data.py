@@ -15,7 +15,7 @@ from compress.errors import UserError, printable
 from compress.recipe import Recipe
 from compress.run import Run
 from compress.run.teachers import Teachers
-from compress.stages.distill.augmentation import augment_rows, model_folder, settle_augmentation
+from compress.stages.distill.augmentation import NoCopyError, augment_rows, model_folder, settle_augmentation
 from compress.stages.distill.augmentation_spec import AugmentationSpec
 from compress.stages.distill.spec import Spec
 from compress.stages.shared.stage import StageContext
@@ -52,7 +52,11 @@ def plan_data(
     few = rows.take(spread_places(len(rows), EXAMPLES))
     part = dataclasses.replace(table, splits={**table.splits, "train": few})
     title = f"copies by {spec.method}, at most {spec.copies} of each text" + ("" if asked else " (add --augment mix)")
-    parts.append(_part(title, spec.copies * len(rows), _augment(run, place, spec, part)))
+    try:
+        parts.append(_part(title, spec.copies * len(rows), _augment(run, place, spec, part)))
+    except NoCopyError:
+        if asked and cast(Any, stage).augmentation.method != "auto":
+            raise
     for one in parts:
         console.result(f"{one['source']}: {one['rows']:,}")
         for text in one["examples"]:

@@ -233,3 +233,15 @@ def test_a_wrong_augmentation_is_told_in_one_line(
     assert begin in done.line, done.line
     assert end in done.line
     assert not (taught / "runs/a").exists()
+
+
+def test_seeds_share_a_teacher_cache_of_rows_and_copies(taught: Path, compress: Cli) -> None:
+    """Copies are drawn once for it: the answers are kept by row."""
+    write_data(Path("few"))
+    Path("few/unlabelled.jsonl").unlink()
+    task = ("distill", "--recipe", "distilbert-task", "--teacher", TEACHER, "--data", "few", "--no-control")
+    steps = ("--steps", "2", "--set", "evaluation.latency.seconds=1", "--teacher-cache", "answers")
+    for seed in ("0", "1"):
+        done = compress(*task, *steps, "--seed", seed, "--output", f"runs/{seed}")
+        assert done.code == 0, done.err
+        assert "augmentation: " in done.err

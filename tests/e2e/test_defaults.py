@@ -75,8 +75,10 @@ def test_what_is_made_of_a_model_reads_texts_as_long_as_it(taught: Path, compres
         ("distill", "--recipe", "multi-teacher", "--teacher", "other", "--teacher", TEACHER): 20,
         ("quantize", "other", "--max-length", "12"): 12,
         ("quantize", "other", "--set", "data.max_length=13"): 13,
+        ("quantize", "other", "--set", "data={source: data, max_length: 14}"): 14,
+        ("run", "tiny-cpu", "--model", "other"): 20,
     }.items():
-        done = compress(*words, "--data", "data", "--print-recipe")
+        done = compress(*words, *(() if "data={" in words[-1] else ("--data", "data")), "--print-recipe")
         assert done.code == 0, done.err
         assert f"\n  max_length: {length}\n" in done.out, words
     done = compress("prune-vocab", "other", "--data", "data", "--set", "evaluation.latency.seconds=1", "--output", "a")

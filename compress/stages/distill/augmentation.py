@@ -77,14 +77,16 @@ def no_masked_lm(name: str) -> UserError:
     )
 
 
-def augment_rows(spec: AugmentationSpec, table: Table, context: StageContext, folder: Path | None) -> Rows:
+def augment_rows(
+    spec: AugmentationSpec, table: Table, context: StageContext, folder: Path | None, *, seed: int | None = None
+) -> Rows:
     """Copies of the table's training rows, labelled as the spec says; told in a line.
 
-    folder: of the model that gives the words. Raises NoCopyError when no word of these texts can be replaced, Stopped
-    when a signal asked for it.
+    folder: of the model that gives the words.  seed: of the draws; None: the run's. Raises NoCopyError when no word of
+    these texts can be replaced, Stopped when a signal asked for it.
     """
     rows = table.split("train")
-    how = {"count": spec.copies, "rate": spec.rate, "seed": context.seed}
+    how = {"count": spec.copies, "rate": spec.rate, "seed": context.seed if seed is None else seed}
     if folder is None:
         made = mix_spans(rows, **how)
     else:

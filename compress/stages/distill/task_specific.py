@@ -178,10 +178,12 @@ class TaskPreparation(Preparation):
             return parents, None
         words = model_folder(spec.augmentation, self.folder, c.general_teacher)
         try:
-            augmented = augment_rows(spec.augmentation, self.table, c, words)
+            shared = None if spec.cache is None else 0  # runs with other seeds read the same answers
+            augmented = augment_rows(spec.augmentation, self.table, c, words, seed=shared)
         except NoCopyError:
             if self.is_asked_for_copies:
                 raise
+            c.say("no copies: none would differ from its text")
             return parents, None
         return parents | ({} if words is None else {"words of the augmentation": words}), augmented
 
