@@ -46,7 +46,8 @@ def plan_data(
     if "unlabelled" in table.splits and (getattr(stage, "use_unlabelled", False) or adds_text):
         pool, most = _find_text(run, place, table), None if data is None else data.unlabelled_rows
         parts.append(_part("rows without labels", len(pool) if most is None else min(most, len(pool)), pool))
-    asked = _find_augmentation(run, place, table)
+    named: AugmentationSpec | None = getattr(stage, "augmentation", None)
+    asked = named and settle_augmentation(cast(Spec, stage), table, _context(run, place, Path())).augmentation
     spec = asked or AugmentationSpec(method="mix")
     rows = table.split("train")
     few = rows.take(spread_places(len(rows), EXAMPLES))
@@ -55,21 +56,13 @@ def plan_data(
     try:
         parts.append(_part(title, spec.copies * len(rows), _augment(run, place, spec, part)))
     except NoCopyError:
-        if asked and cast(Any, stage).augmentation.method != "auto":
+        if asked and named and named.method != "auto":
             raise
     for one in parts:
         console.result(f"{one['source']}: {one['rows']:,}")
         for text in one["examples"]:
             console.result(f"  {text}")
     console.document({"data": table.name, "sources": parts})
-
-
-def _find_augmentation(run: Run, place: int, table: Table) -> AugmentationSpec | None:
-    """What makes copies for the stage on this table."""
-    spec = run.selection.stage(place)
-    if getattr(spec, "augmentation", None) is None:
-        return None
-    return settle_augmentation(cast(Spec, spec), table, _context(run, place, Path())).augmentation
 
 
 def _find_text(run: Run, place: int, table: Table) -> Rows:

@@ -182,28 +182,20 @@ def read_prompt(folder: Path) -> str:
 
 def read_truncation(folder: Path) -> int | None:
     """To how many numbers sentence-transformers cuts the vectors of a folder; None: it does not."""
-    fields = _fields(folder / PROMPTS) if (folder / PROMPTS).is_file() else None
-    if fields is None or fields.values.get(TRUNCATION) is None:
-        return None
-    return fields.integer(TRUNCATION, most=MAX_WIDTH)
+    file = folder / PROMPTS
+    return _stated(_fields(file), TRUNCATION, MAX_WIDTH) if file.is_file() else None
 
 
 def read_max_length(folder: Path) -> int | None:
     """Longest text in tokens that a folder with modules.json gives; None where it gives none."""
     file = settings_file(folder) if (folder / MODULES).is_file() else None
-    settings = None if file is None else _fields(file)
-    if settings is None:
-        return None
-    if settings.values.get(MAX_LENGTH) is None:
-        return read_tokenizer_length(folder)
-    return settings.integer(MAX_LENGTH, most=MAX_POSITIONS)
+    return None if file is None else _stated_length(_fields(file)) or read_tokenizer_length(folder)
 
 
 def carried_length(files: Mapping[str, bytes]) -> int | None:
     """The same of the settings among files by name; None where these leave it to the tokenizer, as version 6 does."""
     name = next((name for name in (SETTINGS, *OTHER_SETTINGS) if name in files), None)
-    values = {} if name is None else json.loads(decode(files[name], name))
-    return None if values.get(MAX_LENGTH) is None else Fields(values, str(name)).integer(MAX_LENGTH, most=MAX_POSITIONS)
+    return None if name is None else _stated_length(Fields(json.loads(decode(files[name], name)), name))
 
 
 def read_tokenizer_length(folder: Path) -> int | None:
@@ -355,6 +347,15 @@ def _float(tensor: Tensor | None) -> Tensor | None:
 
 def _fields(file: Path) -> Fields:
     return Fields(safe.read_json(file), str(file))
+
+
+def _stated_length(settings: Fields) -> int | None:
+    return _stated(settings, MAX_LENGTH, MAX_POSITIONS)
+
+
+def _stated(fields: Fields, name: str, most: int) -> int | None:
+    """None: absent or null."""
+    return None if fields.values.get(name) is None else fields.integer(name, most=most)
 
 
 def _json(value: Any) -> bytes:

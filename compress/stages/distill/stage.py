@@ -80,7 +80,7 @@ class Stage:
 
     def _check_augmentation(self, general: ModelShape | None) -> None:
         """Raise UserError, before any stage has run, for a model that cannot say what else a word could be."""
-        asked = settle_augmentation(self.spec, None, self.context).augmentation
+        asked = self.spec.augmentation
         if asked is None:
             return
         if asked.model is not None:

@@ -300,19 +300,17 @@ def training_edits(table: Table, name: str, rows: Sequence[Mapping[str, Any]], g
         do = "use --mode qat" if table.kind == "quantize" else "use a recipe that trains"
         raise UserError(f"recipe {name} trains nothing", where=first, do=f"{do}, or remove {first}")
     for flag, value in said.items():
-        key = TRAINING_KEYS.get(flag.key)
-        if key is None:
-            if flag in AUGMENTATION:
-                yield from _augmentation(name, stages, flag, value, given)
-            else:
-                yield from _temperature(name, stages, value, flag.origin(value))
-            continue
         origin = flag.origin(value)
-        value = value / 60 if flag.kind == "duration" else value
-        for place in stages:
-            if key in ("epochs", "steps"):
-                yield Edit(f"stages.{place}.training.{'steps' if key == 'epochs' else 'epochs'}", None, origin)
-            yield Edit(f"stages.{place}.training.{key}", value, origin)
+        if flag is TEMPERATURE:
+            yield from _temperature(name, stages, value, origin)
+        elif flag in AUGMENTATION:
+            yield from _augmentation(name, stages, flag, value, given)
+        else:
+            key, value = TRAINING_KEYS[flag.key], value / 60 if flag.kind == "duration" else value
+            for place in stages:
+                if key in ("epochs", "steps"):
+                    yield Edit(f"stages.{place}.training.{'steps' if key == 'epochs' else 'epochs'}", None, origin)
+                yield Edit(f"stages.{place}.training.{key}", value, origin)
 
 
 def _augmentation(
