@@ -12,6 +12,7 @@ from torch.nn.utils import get_total_norm
 from compress.contracts import TrainingPlan
 from compress.encoder.modules.masks import masks
 from compress.errors import ExitCode, UserError, list_some
+from compress.quantizers._base import Base
 from compress.training.lamb import Lamb
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -20,9 +21,10 @@ _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 class Optimizer:
     """AdamW (Loshchilov and Hutter, arXiv 1711.05101) or LAMB over the parameters of `module` that ask for a gradient.
 
-    Weights decay; biases and norms, which are the vectors, do not. A tensor shared by several modules is one
-    parameter. What is zero in a 2:4 sparse matrix of a model in `module` stays zero: its gradient is, and so are its
-    moments, and decay takes nothing from it. Raises UserError when nothing is left to train.
+    Weights decay; biases and norms, which are the vectors, and learned step sizes of quantizers do not. A tensor shared
+    by several modules is one parameter. What is zero in a 2:4 sparse matrix of a model in `module` stays zero: its
+    gradient is, and so are its moments, and decay takes nothing from it. Raises UserError when nothing is left to
+    train.
     """
 
     def __init__(self, module: nn.Module, plan: TrainingPlan) -> None:
@@ -32,14 +34,16 @@ class Optimizer:
         self.clip_norm = plan.clip_norm
         self._rate: Tensor | None = None
         self.masks = masks(module)
+        steps = {id(p) for part in module.modules() if isinstance(part, Base) for p in part.parameters()}
+        weights = [p for p in self.parameters.values() if p.ndim >= 2 and id(p) not in steps]
+        others = [p for p in self.parameters.values() if p.ndim < 2 or id(p) in steps]
         groups = [
-            {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": plan.weight_decay},
-            {"params": [p for p in self.parameters.values() if p.ndim < 2], "weight_decay": 0.0},
+            {"params": weights, "weight_decay": plan.weight_decay, "adapt": True},
+            {"params": others, "weight_decay": 0.0, "adapt": False},
         ]
         groups = [group for group in groups if group["params"]]
         how: dict[str, Any] = {"lr": plan.rate, "betas": plan.betas, "eps": plan.eps}
         if plan.optimizer == "lamb":
-            groups = [{**group, "adapt": group["params"][0].ndim >= 2} for group in groups]
             self.rule: torch.optim.Optimizer = Lamb(groups, **how)
         else:
             self.rule = torch.optim.AdamW(groups, **how, fused=True)

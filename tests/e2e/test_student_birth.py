@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from e2e_toy import DISTILL, PRETRAINED, TEACHER, Cli
 from example_counts import thorough_but
 
-from compress.modelfolder.folder import inspect, load_model
+from compress.encoder.modules.model import Model
+from compress.modelfolder.folder import inspect, load_model, save_model
 from compress.predict.predictor import Predictor
 
 NARROW = (*DISTILL, "--layers", "0,2", "--hidden-size", "16")
@@ -123,3 +125,12 @@ def test_a_student_that_cannot_be_is_refused(words: tuple[str, ...], message: st
     assert (done.code, done.out) == (2, ""), done.err
     assert message in done.err, done.err
     assert not (taught / "runs/s").exists()
+
+
+def test_a_student_with_fewer_positions_than_the_length_is_found_before_any_work(taught: Path, compress: Cli) -> None:
+    parent = load_model(taught / PRETRAINED)
+    made = Model(dataclasses.replace(parent.config, max_positions=16), parent.heads).initialize(1)
+    save_model(taught / "short", made, tokenizer_files=parent.tokenizer_files, meta=parent.meta)
+    done = compress(*DISTILL, "--student", "short", "--max-length", "17", "--dry-run")
+    assert (done.code, done.out) == (2, ""), done.err
+    assert "data.max_length: a maximum length of 17 tokens is above the model's 16 positions" in done.err

@@ -18,6 +18,7 @@ from training_toy import CLASSES, Source, Student, run, toy_batch, toy_module, t
 from compress.contracts import Batch, EncoderOutput, Needs, TrainingPlan
 from compress.errors import ExitCode, UserError
 from compress.objectives import cosine_hidden, hard_labels, soft_targets
+from compress.quantizers import lsq
 from compress.training import environment, precision, rng
 from compress.training.module import StageModule
 from compress.training.optimizer import Optimizer
@@ -75,6 +76,18 @@ def test_only_matrices_decay() -> None:
     for name, p in module.named_parameters():
         factor = 0.95 if p.ndim == 2 else 1.0
         torch.testing.assert_close(p.detach(), before[name] * factor)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_learned_step_sizes_of_groups_do_not_decay(optimizer: str) -> None:
+    quantizer = lsq.Quantizer((4, 8), bits=4, per="group", group=4)
+    assert quantizer.scale.ndim == 2
+    nn.init.ones_(quantizer.scale)
+    rule = Optimizer(quantizer, plan(optimizer=optimizer, learning_rate=0.1, weight_decay=0.5))
+    before = quantizer.scale.detach().clone()
+    quantizer.scale.grad = torch.zeros_like(quantizer.scale)
+    rule.step(torch.zeros(()))
+    torch.testing.assert_close(quantizer.scale.detach(), before)
 
 
 def test_moments_go_out_and_in() -> None:

@@ -57,8 +57,8 @@ class Stage:
         elif start is None:
             return None
         else:
-            check_length(block.max_length, start.positions, where=where)
             made = start
+        check_length(block.max_length, made.positions, where=where)
         if self.spec.quantize is not None:
             if made.config is not None:
                 refuse_quantized(made.config, "quantizing it again", "the student")

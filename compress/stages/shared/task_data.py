@@ -90,8 +90,10 @@ class TaskData:
             warn_of_unknown_tokens(tokenizer, parts[0], parts[1])
         train = join(*parts)
         if train.cut:
+            longest = loaded.config.max_positions
             context.say(
                 f"{train.cut:,} of {len(train):,} training texts are longer than {length} tokens and were truncated"
+                + (f"; --max-length keeps more of them (at most {longest:,})" if length < longest else "")
             )
         for note in train.notes:
             context.say(f"training: {note}")
