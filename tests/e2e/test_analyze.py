@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from e2e_toy import Cli, write_rows
 
 from compress.analyze.sentence_vectors import texts_of
@@ -100,3 +101,13 @@ def test_what_cannot_be(own_model: Path, compress: Cli) -> None:
         done = compress(*flags)
         assert done.code == 2
         assert message in done.line
+
+
+@pytest.mark.parametrize("flag", ["--output", "--save-embedder"])
+def test_a_place_that_cannot_be_written_is_found_before_the_work(
+    flag: str, own_model: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compress.analyze.run.open_subject", lambda *_: pytest.fail("the model was opened"))
+    Path("file").touch()
+    done = compress("analyze", own_model, "--data", "data", flag, "file/below")
+    assert (done.code, done.line.startswith("error: file/below: ")) == (2, True), done.err

@@ -298,3 +298,15 @@ def test_a_node_of_a_cluster_is_lost(folder: Path, whole: str) -> None:
     done = run_losing_a_node("out/shards/[0-9]*", *DIVIDED, COMPRESS_FAULT="folder.after_rename:1:sleep=5")
     assert done.returncode == 0, done.stderr
     assert (folder / "all.jsonl").read_text() == whole
+
+
+@pytest.mark.parametrize("flag", ["--output", "--join", "--bad-rows"])
+def test_a_place_that_cannot_be_written_is_found_before_the_model_is_opened(
+    flag: str, folder: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = "compress.commands.predict_shards.ModelRequest.open"
+    monkeypatch.setattr(opened, lambda *_: pytest.fail("the model was opened"))
+    Path("file").touch()
+    done = compress(*ROWS, *(() if flag == "--output" else ("--output", "out")), flag, "file/below")
+    assert (done.code, done.line.startswith("error: file/below: ")) == (2, True), done.err
+    assert not Path("out").exists()
