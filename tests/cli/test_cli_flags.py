@@ -111,6 +111,11 @@ def test_words_of_a_model_need_a_method_that_reads_it(table: Table, recipe: str 
         changes(table, recipe, augment=method, augment_model="m")
 
 
+def test_a_number_of_copies_needs_a_way_to_make_them() -> None:
+    with pytest.raises(UserError, match=r"--augment-copies 2: recipe qat makes no copies; add --augment mix"):
+        changes(QUANTIZE, "qat", augment_copies=2)
+
+
 def test_the_maximum_length_is_also_that_of_the_corpus() -> None:
     options = RunOptions(overrides=(Override("data.max_length", 32, "--max-length 32"),))
     made = resolve(DISTILL, "smoke", None, {**DISTILL.none_given(), "demo": True}, options).recipe

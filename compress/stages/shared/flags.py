@@ -328,6 +328,8 @@ def _augmentation(
         if flag.key == "augment_model" and method in ("auto", "none", "mix"):
             do = "add --augment masked-lm or --augment neighbours"
             raise UserError(f"--augment {method} does not use a model", where=origin, do=do)
+        if flag.key == "augment_copies" and method is None and not given.get("augment_model"):
+            raise UserError(f"recipe {name} makes no copies", where=origin, do="add --augment mix")
         yield Edit(f"stages.{place}.augmentation.{AUGMENTATION_KEYS[flag.key]}", value, origin)
 
 
