@@ -81,11 +81,6 @@ class Field:
             found["tails"] = (np.dtype(np.float32), len(self.temperatures))
         return found
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes per row, token or masked position."""
-        return sum(dtype.itemsize * width for dtype, width in self.columns.values())
-
     def encode(self, output: EncoderOutput) -> dict[str, np.ndarray]:
         """The live teacher's tensor as arrays on the disk. Raises UserError for numbers that cannot be kept."""
         if self.top_k is None:
