@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from compress.encoder.config.encoder import HeadConfig
@@ -56,21 +56,6 @@ def as_cross_encoder(
 
 
 def loaded_scores(folder: Path, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-    """(N,) scores by sentence-transformers; where it is not installed, by transformers and the folder's activation."""
-    if importlib.util.find_spec("sentence_transformers") is not None:
-        from sentence_transformers import CrossEncoder  # pyright: ignore[reportMissingImports]
-
-        return np.asarray(CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(list(pairs)))
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    given = tokenizer([list(pair) for pair in pairs], padding=True, truncation=True, return_tensors="pt")
-    with torch.no_grad():
-        logits = model(**given).logits[:, 0]
-    files = [folder / name for name in ("config_sentence_transformers.json", "config.json")]
-    held = [json.loads(file.read_text()) for file in files if file.is_file()]
-    named = next(
-        v["activation_fn"] for one in held for v in (one, one.get("sentence_transformers", {})) if "activation_fn" in v
-    )
-    return (logits.sigmoid() if named == CLASSES["sigmoid"] else logits).numpy()
+    """(N,) scores by sentence-transformers."""
+    theirs = pytest.importorskip("sentence_transformers")
+    return np.asarray(theirs.CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(list(pairs)))

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from long_text import check_limits
 
@@ -13,7 +14,7 @@ from compress.contracts import Needs
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import encode_texts
 from compress.data.text.tokenizer import Tokenizer
-from compress.modelfolder.folder import load_model
+from compress.modelfolder.folder import inspect, load_model
 from compress.modelfolder.sentence_pooling import Dense, SentenceParts, part_files
 from compress.predict.embedder import Embedder
 
@@ -91,7 +92,8 @@ def _pool(states: torch.Tensor, mode: str) -> torch.Tensor:
 
 
 def check_carried(made: Path, source: Path, *, same_model: bool = True) -> None:
-    """The folder `made` has the modules and prompts of `source` byte by byte, and gives the same kind of vectors.
+    """The folder `made` has the modules and prompts of `source` byte by byte, and gives the same kind of vectors; where
+    sentence-transformers can load it and computes in floats as it was made to, the same as there.
 
     same_model: with the same numbers.
     """
@@ -102,3 +104,7 @@ def check_carried(made: Path, source: Path, *, same_model: bool = True) -> None:
     np.testing.assert_allclose(Embedder(made)(TEXTS), found, atol=1e-5)
     if same_model:
         np.testing.assert_allclose(found, vectors(source, TEXTS), atol=1e-5)
+    info = inspect(made)
+    if (made / "model.safetensors").is_file() and info.stock_class is not None and info.config.quantization is None:
+        theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(made), device="cpu")
+        np.testing.assert_allclose(theirs.encode(TEXTS), found, atol=1e-5)
