@@ -9,7 +9,7 @@ from typing import Any
 from compress.cascade import certificate
 from compress.cascade.candidates import Candidate, find_parent, gather_scores, measure_candidates
 from compress.cascade.certificate import MeasuredCascade
-from compress.cascade.request import CascadeRequest, require_several
+from compress.cascade.request import CascadeRequest, remove_chunks, require_several
 from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import Stage
@@ -80,7 +80,7 @@ def _describe(request: CascadeRequest, chosen: Sequence[Candidate], parent: Cand
     """What the cascade's compress.json says before it is measured: what the largest model's says, where one holds for
     all of them."""
     info = modelfolder.inspect(parent.folder)
-    settings = {name: value for name, value in info.meta.task_settings.items() if name != "temperature"}
+    settings = {k: v for k, v in remove_chunks(info.meta.task_settings).items() if k != "temperature"}
     lineage = tuple(
         Parent(role=f"model {place} of {len(chosen)}", name=c.name, fingerprint=modelfolder.fingerprint(c.folder))
         for place, c in enumerate(chosen, 1)

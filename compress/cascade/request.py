@@ -19,6 +19,7 @@ from compress.encoder.config.encoder import HeadConfig
 from compress.errors import UserError
 from compress.measure.calibration import FEWEST_ROWS
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.meta import FolderMeta
 from compress.onnx.runtimes import Runtime
 from compress.predict.cascade import refuse_chunks
 from compress.stages.shared.proof import SPLIT, format_points, require_enough_rows
@@ -82,8 +83,7 @@ class CascadeRequest:
             if "task" not in info.heads:
                 raise UserError("the model has no task head", where=str(folder), do="fine-tune it: compress finetune")
             require_one_label(info.heads["task"], str(folder))
-            if "chunk" in (info.meta.task_settings.get("long_text"), self.settings.get("long_text")):
-                refuse_chunks(folder)
+            require_whole_texts(info.meta, self.settings, folder)
             same = seen.setdefault(modelfolder.fingerprint(folder), name)
             if same != name:
                 raise UserError(f"{same} and {name} are the same model", where=str(folder), do="remove one of them")
@@ -103,6 +103,17 @@ def require_one_label(head: HeadConfig, where: str) -> None:
         )
 
 
+def require_whole_texts(meta: FolderMeta, settings: Mapping[str, Any], folder: Path) -> None:
+    """Raise UserError for a model that reads long texts in chunks. settings: in place of those of the model."""
+    if {**meta.task_settings, **settings}.get("long_text") == "chunk":
+        refuse_chunks(folder)
+
+
+def remove_chunks(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a model that may be made to read long texts in chunks, with which it truncates them."""
+    return {name: value for name, value in settings.items() if name not in ("long_text", "stride", "pooling")}
+
+
 def require_own_rows(table: Table, max_drop: float, confidence: float = CONFIDENCE) -> None:
     """Raise UserError unless there are rows to choose on, enough for a loss of `max_drop` points, and others to measure
     on."""
@@ -110,9 +121,10 @@ def require_own_rows(table: Table, max_drop: float, confidence: float = CONFIDEN
         if len(table.split(name)) < FEWEST_ROWS:
             why = f"found {len(table.split(name))}, required: {FEWEST_ROWS}"
             raise UserError(f"too few {name} rows for a cascade", where="--data", why=why)
-    if find_overlap(table.split("test"), [table.split(SPLIT)], exact=True).all():
+    shared = find_overlap(table.split("test"), [table.split(SPLIT)], exact=True)
+    if 2 * shared.sum() >= len(shared):  # as fit certifies no model on such rows
         raise UserError(
-            "the validation rows are the test rows", where="--data",
+            f"{shared.sum():,} of the {len(shared):,} test rows are also validation rows", where="--data",
             why="what is chosen on rows cannot be certified on them", do="add a validation split of other rows",
         )  # fmt: skip
     require_enough_rows(len(table.split(SPLIT)), max_drop, confidence, "--max-drop")

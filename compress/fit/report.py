@@ -115,12 +115,17 @@ def result(case: Case, model: Path, found: Mapping[str, Any], log: TrackedRun) -
     case.console.result("")
     for line in certificate.sentences(found):
         case.console.result(line)
+    location(case, model)
     name = shlex.quote(str(model))
-    case.console.result(f"model    {model}")
-    case.console.result(f"use it   compress predict {name} {case.task.example}")
     case.console.result(f"check it compress verify {name} {name_data(case.table.name, case.recipe.data)}")
     for line in log.ui_lines():
         case.console.result(f"see it   {line}")
+
+
+def location(case: Case, model: Path) -> None:
+    """Where a model is, and how it is used."""
+    case.console.result(f"model    {model}")
+    case.console.result(f"use it   compress predict {shlex.quote(str(model))} {case.task.example}")
 
 
 def name_data(name: str, data: DataSpec | None) -> str:

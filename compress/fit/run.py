@@ -143,6 +143,7 @@ class Fit:
             document["cascade"] = joined
             if joined["accepted"]:
                 document["model"] = joined["folder"]
+                report.location(case, Path(joined["folder"]))
         return document
 
     def _train(self, bench: Bench, search: Search, journal: Journal) -> None:
@@ -166,7 +167,8 @@ def _check_workers(wanted: FitOptions, options: RunOptions) -> None:
 
 
 def fit(wanted: FitOptions, options: RunOptions, console: Console) -> None:
-    """Run it, print the result. Raises UserError (REFUSED) where no model meets the bounds or none can be certified."""
+    """Run it, print the result. Raises UserError (REFUSED) where no model meets the bounds or none can be certified; a
+    cascade that meets its bound is the result, whatever the single model's certificate says."""
     if wanted.plan_only and options.push and not options.dry_run:
         raise UserError("--plan-only builds no model", where="--push", do="remove one of the two")
     repository = HubRepository.requested(options)
@@ -176,7 +178,8 @@ def fit(wanted: FitOptions, options: RunOptions, console: Console) -> None:
     if found is None:
         console.document(document)
         return
-    certified = found["status"] in (certificate.CERTIFIED, certificate.PREDICTED)
+    joined = document.get("cascade", {}).get("accepted", False)
+    certified = joined or found["status"] in (certificate.CERTIFIED, certificate.PREDICTED)
     accepted = certified or (found["status"] != certificate.INFEASIBLE and wanted.uncertified)
     push_and_print(console, document, Path(document["model"]), repository if accepted else None)
     if certified:

@@ -28,8 +28,8 @@ def info(head: HeadConfig | None = HEAD, labels: tuple[str, ...] = ("a", "b"), *
 
 
 def table(validation: int = 1000, test: int = 500, *, same: bool = False) -> Any:
-    """Rows are numbers; unless `same`, one test row is no validation row."""
-    rows = {"validation": np.arange(validation), "test": np.arange(test) - (not same)}
+    """Rows are numbers; unless `same`, more than half of the test rows are no validation rows."""
+    rows = {"validation": np.arange(validation), "test": np.arange(test) - (0 if same else test // 2 + 1)}
     return SimpleNamespace(task="classification", split=rows.__getitem__)
 
 
@@ -91,6 +91,7 @@ def test_one_model_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parts_of_long_texts_cannot_be_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="m0"):
         check(monkeypatch, info(), info(), long_text="chunk")
+    check(monkeypatch, info(long_text="chunk"), info(), long_text="cut")  # what the message says to do
 
 
 def test_rows_of_their_own() -> None:
@@ -100,8 +101,11 @@ def test_rows_of_their_own() -> None:
         require_own_rows(table(few - 1, few), 50)
     with pytest.raises(UserError, match="too few test rows"):
         require_own_rows(table(few, few - 1), 50)
-    with pytest.raises(UserError, match="the validation rows are the test rows"):
+    with pytest.raises(UserError, match="500 of the 500 test rows are also validation rows"):
         require_own_rows(table(same=True), 50)
+    with pytest.raises(UserError, match=f"{few} of the {2 * few} test rows are also validation rows"):
+        require_own_rows(table(few, 2 * few, same=True), 50)
+    require_own_rows(table(few, 2 * few + 1, same=True), 50)
 
 
 def test_rows_that_a_bound_needs(monkeypatch: pytest.MonkeyPatch) -> None:

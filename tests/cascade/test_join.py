@@ -111,7 +111,7 @@ def test_what_makes_no_cascade(tmp_path: Path, small: Path, parent: Path, data: 
         ([small, parent, other], data, "predict different labels"),
         ([scores, parent], data, "cascades do not support regression, nor do early exits"),
         ([both, parent], data, "this is a cascade of several models"),
-        ([small, parent], data / "same", "the validation rows are the test rows"),
+        ([small, parent], data / "same", "test rows are also validation rows"),
     ):
         with pytest.raises(UserError, match=message):
             compress.cascade(models, str(rows), output=tmp_path / "new", device="cpu", quiet=True)

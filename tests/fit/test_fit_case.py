@@ -24,6 +24,7 @@ class Opened:
         self.heads: dict[str, Any] = {"task": HeadConfig("classification", labels=2)}
         self.columns = {"text": "text", "label": "label"}
         self.reads, self.positions, self.rows = 24, 512, 1000
+        self.settings: dict[str, Any] = {}
         self.relabelled: list[Path] = []
         self.said: list[str] = []
 
@@ -43,7 +44,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
         return table("parent")
 
     config = lambda: SimpleNamespace(max_positions=one.positions, is_static=False, kept_tokens=None)  # noqa: E731
-    inspect = lambda _: SimpleNamespace(heads=one.heads, config=config())  # noqa: E731
+    meta = SimpleNamespace(task_settings=one.settings)
+    inspect = lambda _: SimpleNamespace(heads=one.heads, config=config(), meta=meta)  # noqa: E731
     data = lambda: SimpleNamespace(data=SimpleNamespace(max_length=one.reads, adds_text=False))  # noqa: E731
     monkeypatch.setattr(cases, "resolve", lambda name, *_: Path(name))
     monkeypatch.setattr(cases.modelfolder, "inspect", inspect)
@@ -100,3 +102,9 @@ def test_too_few_test_rows_cannot_show_a_small_loss(opened: Opened) -> None:
     assert open_case(opened, Bounds(max_drop=1.0), uncertified=True).labelled
     opened.rows = 381
     assert open_case(opened, Bounds(max_drop=1.0)).bounds.max_drop == 1.0
+
+
+def test_a_cascade_of_a_model_that_reads_chunks_is_rejected_before_anything_is_made(opened: Opened) -> None:
+    opened.settings["long_text"] = "chunk"
+    with pytest.raises(UserError, match="m: cascades and early exits do not read long texts in chunks"):
+        open_case(opened, Bounds(max_drop=1, asked="fastest"), cascade=True)

@@ -9,36 +9,80 @@ from typing import Any
 import pytest
 
 from compress.cascade.request import CascadeRequest
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.errors import UserError
 from compress.fit import joined_family
+from compress.fit import run as fitting
+from compress.fit.request.bounds import Bounds
+from compress.fit.request.options import FitOptions
 
 
 def _make_model(folder: Path) -> Any:
     return SimpleNamespace(name=folder.name, folder=folder)
 
 
-def test_models_that_the_rows_chose_are_joined_without_a_confidence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[CascadeRequest] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[CascadeRequest]:
+    """The requests for a cascade; all models are those of their folders' names."""
+    found: list[CascadeRequest] = []
 
     def join(request: CascadeRequest, output: Path) -> dict[str, Any]:
-        asked.append(request)
+        found.append(request)
         return {"folder": str(output), "certificate": None}
 
     monkeypatch.setattr(joined_family, "join_models", join)
     monkeypatch.setattr(joined_family, "find_front", list)
     monkeypatch.setattr(joined_family, "settings_for", lambda recipe, table: {})
     monkeypatch.setattr(joined_family.atomic, "verify_folder", lambda folder: [])
-    fast, best = (_make_model(tmp_path / name) for name in ("fast", "best"))
+    monkeypatch.setattr(joined_family.modelfolder, "fingerprint", lambda folder: folder.name)
+    return found
+
+
+def join_family(path: Path, *tried: Any, met: bool = True) -> dict[str, Any]:
+    """Of a fit whose best model is the last."""
+    console = SimpleNamespace(note=lambda text: None, result=lambda text: None)
     case: Any = SimpleNamespace(
-        table=None, recipe=None, max_length=16, bounds=SimpleNamespace(max_drop=1.0),
-        console=SimpleNamespace(note=lambda text: None), options=SimpleNamespace(device="cpu"),
+        table=None, recipe=None, max_length=16, bounds=SimpleNamespace(max_drop=1.0), console=console,
+        options=SimpleNamespace(device="cpu"),
     )  # fmt: skip
-    nothing: Any = None
-    journal: Any = SimpleNamespace(path=tmp_path)
-    found = joined_family.join_family(case, nothing, journal, [fast], best, met=True)
-    assert not found["accepted"]
+    bench: Any = SimpleNamespace(serving=SimpleNamespace(runtime="openvino"))
+    journal: Any = SimpleNamespace(path=path)
+    return joined_family.join_family(case, bench, journal, tried[:-1], tried[-1], met)
+
+
+def test_models_that_the_rows_chose_are_joined_without_a_confidence(
+    tmp_path: Path, asked: list[CascadeRequest]
+) -> None:
+    fast, best = (_make_model(tmp_path / name) for name in ("fast", "best"))
+    assert not join_family(tmp_path, fast, best)["accepted"]
     (request,) = asked
     assert list(request.models) == ["fast", "best", "parent"]
     assert request.accepted == ["best"]
     assert request.rows_chose_models
+    assert request.runtime == "openvino", "as the models of the fit were timed"
+
+
+def test_a_plan_that_is_the_parent_is_not_joined_with_it(tmp_path: Path, asked: list[CascadeRequest]) -> None:
+    fast, whole = _make_model(tmp_path / "fast"), _make_model(tmp_path / "plans" / joined_family.PARENT)
+    join_family(tmp_path, fast, whole)
+    assert list(asked.pop().models) == ["fast", "parent"]
+    alone = join_family(tmp_path, whole)
+    assert not asked
+    assert (alone["is_cascade"], alone["accepted"], alone["folder"]) == (False, False, str(whole.folder))
+
+
+@pytest.mark.parametrize("status", ["uncertified", "infeasible"])
+def test_a_cascade_within_its_bound_is_the_result(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {
+        "status": status, "why": ["busy"], "size_mb": 1.0, "latency": {"ms": 1.0},
+        "quality": {"value": None},
+    }  # fmt: skip
+    document = {"model": "f/model", "certificate": found, "cascade": {"accepted": True}}
+    monkeypatch.setattr(fitting, "Fit", lambda *_: SimpleNamespace(go=lambda: document))
+    wanted = FitOptions("m", Bounds(max_drop=1), cascade=True)
+    console = Console(quiet=True)
+    fitting.fit(wanted, RunOptions(), console)
+    document["cascade"] = {"accepted": False}
+    with pytest.raises(UserError, match="busy"):
+        fitting.fit(wanted, RunOptions(), console)

@@ -19,7 +19,7 @@ from compress.cascade.exits.costs import ExitCosts, measure_costs
 from compress.cascade.exits.options import ExitOptions
 from compress.cascade.exits.states import ExitStates, compute_states
 from compress.cascade.exits.train import answer, scale_logits, train_exit
-from compress.cascade.request import CascadeRequest
+from compress.cascade.request import CascadeRequest, remove_chunks
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.text.tokenizer_files import complete
 from compress.encoder.config.exits import ExitConfig
@@ -148,8 +148,11 @@ def _write(
     """The certificate, which is in the folder too."""
     base = Parent(role="base", name=parent.name, fingerprint=modelfolder.fingerprint(parent.folder))
     meta = loaded.meta.model_copy(
-        update={"method": METHOD, "lineage": (base,), "notes": (), "measurement": None, "baseline": None}
-    )
+        update={
+            "method": METHOD, "lineage": (base,), "notes": (), "measurement": None, "baseline": None,
+            "max_length": request.max_length, "task_settings": remove_chunks(loaded.meta.task_settings),
+        }
+    )  # fmt: skip
     files = complete(loaded.tokenizer_files, str(loaded.path))
     with tempfile.TemporaryDirectory(prefix="compress-exits-") as scratch:
         folder = modelfolder.save_model(

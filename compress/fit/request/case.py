@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compress.cascade.request import require_one_label, require_own_rows
+from compress.cascade.request import require_one_label, require_own_rows, require_whole_texts
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import Table
@@ -107,6 +107,7 @@ class Case:
             console.note("the data has no labels: the metric is the agreement with the parent's predictions")
         if wanted.cascade:
             assert wanted.bounds.max_drop is not None
+            require_whole_texts(info.meta, get_requested_settings(recipe), source)
             require_own_rows(table, wanted.bounds.max_drop)
         loaded = modelfolder.load_model(source, require={"task"}, keep={"task"}, device=options.device)
         check_same_labels(loaded, table)

@@ -13,6 +13,7 @@ from compress.fit.target.target_file import Target
 
 UNTOLD = ("plan_only", "uncertified", "seconds", "trials", "study")
 """What may differ when a run goes on."""
+SINGLE_TEXTS = "which finds the least mean latency of single texts"
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,12 @@ class FitOptions:
     def _check_cascade(self) -> None:
         if self.bounds.max_drop is None:
             raise UserError("needs a bound on the loss", where="--cascade", do="add --max-drop POINTS")
-        for flag, given in (
-            ("--max-mb", self.bounds.max_mb is not None), ("--max-ms", self.bounds.max_ms is not None),
-            ("--length", self.length is not None), ("--batch", self.batch != 1), ("--plan-only", self.plan_only),
-            ("--target", self.target is not None),
+        for flag, given, why in (
+            ("--max-mb", self.bounds.max_mb is not None, SINGLE_TEXTS),
+            ("--max-ms", self.bounds.max_ms is not None, SINGLE_TEXTS),
+            ("--length", self.length is not None, SINGLE_TEXTS), ("--batch", self.batch != 1, SINGLE_TEXTS),
+            ("--plan-only (or --dry-run)", self.plan_only, "which joins models that were built"),
+            ("--target", self.target is not None, "which is timed on this machine"),
         ):  # fmt: skip
             if given:
-                raise UserError(
-                    "cannot be combined with --cascade, which finds the least mean latency of single texts",
-                    where=flag, do="remove one of the two",
-                )  # fmt: skip
+                raise UserError(f"cannot be combined with --cascade, {why}", where=flag, do="remove one of the two")
