@@ -75,7 +75,7 @@ def gather_scores(candidates: Sequence[Candidate]) -> ScoredModels:
 
 def open_model(request: CascadeRequest, folder: Path) -> Predictor:
     """A model in the runtime that the request names, else in its own."""
-    runtime = request.runtime or choose_stage_runtime(folder, request.device)
+    runtime = choose_stage_runtime(folder, request.device, request.runtime)
     return Predictor(
         folder, device=request.device, task=request.table.task, settings=dict(request.settings), runtime=runtime
     )

@@ -21,6 +21,7 @@ from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder import cascade as cascades
+from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import is_cascade
 from compress.onnx.model_file import find_file_runtime
 from compress.onnx.runtimes import IN_TORCH, Runtime
@@ -34,9 +35,12 @@ def open_predictor(folder: Path, **how: Any) -> Predictor:
     return CascadePredictor(folder, **how) if is_cascade(folder) else Predictor(folder, **how)
 
 
-def choose_stage_runtime(folder: Path, device: str) -> Runtime | None:
-    """What computes a model of a cascade: the runtime of its exported file if it has one; None: as of `Predictor`."""
-    return find_file_runtime(folder) if device == "cpu" else None
+def choose_stage_runtime(folder: Path, device: str, requested: Runtime | None = None) -> Runtime | None:
+    """What computes a model of a cascade: the requested runtime, but torch where this is integers and the model is
+    float. Without a request the runtime of its exported file if it has one; None: as of `Predictor`."""
+    if requested == "torch-int8" and modelfolder.inspect(folder).config.quantization is None:
+        return "torch"
+    return requested or (find_file_runtime(folder) if device == "cpu" else None)
 
 
 def refuse_chunks(folder: Path) -> NoReturn:
@@ -50,7 +54,7 @@ class CascadePredictor(Predictor):
     """Answers with a cascade. Its interface is that of one model; logits are divided by the temperatures of the models
     that computed them, so that probabilities are calibrated.
 
-    runtime: of all models; None: of each that of its exported file where there is one, else as of `Predictor`.
+    runtime: of all models (`choose_stage_runtime`).
     Raises UserError as `Predictor` does, for models with other labels, and for texts that are read in chunks.
     """
 
@@ -63,7 +67,7 @@ class CascadePredictor(Predictor):
         self.meta = self.cascade.meta
         how: dict[str, Any] = {"device": device, "precision": precision, "task": task or self.meta.task}
         self.models = [
-            Predictor(place, runtime=runtime or choose_stage_runtime(place, device), **how)
+            Predictor(place, runtime=choose_stage_runtime(place, device, runtime), **how)
             for place in self.cascade.folders
         ]
         for model in self.models:
@@ -88,7 +92,10 @@ class CascadePredictor(Predictor):
     def with_runtime(self, runtime: Runtime) -> CascadePredictor:
         """All models in another runtime."""
         other = copy.copy(self)
-        other.models = [model.with_runtime(runtime) for model in self.models]
+        chosen: list[Runtime] = [
+            choose_stage_runtime(model.folder, self.device, runtime) or runtime for model in self.models
+        ]
+        other.models = [model.with_runtime(one) for model, one in zip(self.models, chosen, strict=True)]
         other.runtime = runtime
         return other
 

@@ -14,6 +14,8 @@ from cascade.conftest import Maker, predict_logits, write_cascade
 
 import compress
 import compress.predict.cascade as cascade_module
+from compress.encoder.config.schemes import QuantizationSpec
+from compress.encoder.integers.convert import plan_quantization, quantize_model
 from compress.errors import UserError
 from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
@@ -71,7 +73,7 @@ def test_a_model_that_pads_is_given_rows_of_one_length(
 ) -> None:
     """As on its own: in batches of any lengths, the file of a cascade computed twice as many tokens as there were."""
     file = f"stage-{place}"
-    monkeypatch.setattr(cascade_module, "choose_stage_runtime", lambda f, _: "onnxruntime" if f.name == file else None)
+    monkeypatch.setattr(cascade_module, "choose_stage_runtime", lambda f, *_: "onnxruntime" if f.name == file else None)
     predictor = open_predictor(write_cascade(tmp_path / "both", [small, parent], [0.6]))
     texts = [" ".join(["a"] * words) for words in (1, 12, 3, 12, 1, 3) * 400]
     examples = predictor.encode_texts(predictor.task, texts, None, max_length=16)
@@ -81,6 +83,20 @@ def test_a_model_that_pads_is_given_rows_of_one_length(
         found = list(one.batches(examples))
         assert sum(batch.rows * batch.max_length for batch in found) == len(examples.ids)
         assert sorted(np.concatenate([batch.row_ids for batch in found])) == list(range(len(texts)))
+
+
+def test_torch_computes_the_float_model_where_integers_are_requested(tmp_path: Path, small: Path, parent: Path) -> None:
+    loaded = modelfolder.load_model(small)
+    plan = plan_quantization(QuantizationSpec(), loaded.model)
+    rounded = quantize_model(loaded.model, plan).eval()
+    int8 = modelfolder.save_model(
+        tmp_path / "int8", rounded, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta
+    )  # fmt: skip
+    folder = write_cascade(tmp_path / "both", [int8, parent], [0.6])
+    both = CascadePredictor(folder, runtime="torch-int8")
+    assert [model.runtime for model in both.models] == ["torch-int8", "torch"]
+    again = CascadePredictor(folder).with_runtime("torch-int8")
+    assert [model.runtime for model in again.models] == ["torch-int8", "torch"]
 
 
 def test_memory_is_measured_in_sessions_that_took_none_yet(

@@ -35,10 +35,7 @@ def plan(name: str, ms: float) -> Any:
     return SimpleNamespace(name=name, ms=ms, layers=(), heads=(), neurons=(), modules=lambda config: name)
 
 
-def set_up(
-    monkeypatch: pytest.MonkeyPatch, *, max_mb: float | None = None, timing: Any = None, cascade: bool = False,
-    runtime: str = "onnxruntime",
-) -> tuple[Any, Any]:  # fmt: skip
+def set_up(monkeypatch: pytest.MonkeyPatch, *, max_mb: float | None = None, timing: Any = None) -> tuple[Any, Any]:
     """(the bench, what was done on the way)."""
     seen: dict[str, Any] = {"remembered": [], "timed": [], "notes": []}
     times = iter((8.0, 3.0))
@@ -48,8 +45,7 @@ def set_up(
         return SimpleNamespace(ms=next(times), quiet=True)
 
     evaluator = SimpleNamespace(remember=seen["remembered"].append, beside_parent=beside_parent, parent_call=[])
-    serving = SimpleNamespace(bits=(8,), device="cpu", runtime=runtime)
-    costs = Costs(serving=serving, blocks=None, timing=timing, factor=1.5, extra=0.5)
+    costs = Costs(serving=SimpleNamespace(bits=(8,), device="cpu"), blocks=None, timing=timing, factor=1.5, extra=0.5)
     maker = SimpleNamespace(narrow=lambda *_, **__: "narrow model")
     monkeypatch.setattr(bench, "compute_least_megabytes", lambda *_: 5.0)
     monkeypatch.setattr(bench.cost_model, "of", lambda *_: costs)
@@ -63,8 +59,8 @@ def set_up(
     monkeypatch.setattr(bench, "quantize_to_bits", lambda model, bits, serving: (model, bits))
     monkeypatch.setattr(bench, "build_parts", lambda made, serving: made)
     case: Any = SimpleNamespace(
-        wanted=SimpleNamespace(saves_bytes=True, target=None, serves_on="here", cascade=cascade),
-        options=SimpleNamespace(runtime=None), shape=None, task=None,
+        wanted=SimpleNamespace(saves_bytes=True, target=None, serves_on="here"), options=SimpleNamespace(runtime=None),
+        shape=None, task=None,
         console=SimpleNamespace(note=seen["notes"].append, slow_progress=None), max_length=8,
         clock=SimpleNamespace(check=lambda: None), bounds=SimpleNamespace(max_mb=max_mb),
         loaded=SimpleNamespace(model="model", config=None), recipe=SimpleNamespace(seed=0),
@@ -97,10 +93,3 @@ def test_what_was_measured_before_is_not_measured_again(monkeypatch: pytest.Monk
     assert seen["remembered"] == [timing]
     assert (made.space.factor, made.space.extra) == (1.5, 0.5)
     assert "7.00 ms, measured on a busy machine" in seen["notes"][-1]
-
-
-def test_a_cascade_needs_a_runtime_that_computes_its_float_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_up(monkeypatch, cascade=True)
-    with pytest.raises(UserError, match="--runtime torch-int8: does not compute the float parent"):
-        set_up(monkeypatch, cascade=True, runtime="torch-int8")
-    set_up(monkeypatch, runtime="torch-int8")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from compress.errors import UserError
 from compress.fit import report
 from compress.fit.cost import cost_model
 from compress.fit.cost.cost_model import Costs
@@ -58,11 +57,6 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
         raise make_budget_error("--max-mb", case.bounds.max_mb, least, "MB", case.wanted.serves_on)
     found = target or cost_model.of(case.loaded, runtime, case.shape, folder, console)
     serving, blocks = found.serving, found.blocks
-    if wanted.cascade and serving.runtime == "torch-int8":
-        raise UserError(
-            "does not compute the float parent, which a cascade contains", where=f"--runtime {serving.runtime}",
-            do="use --runtime onnxruntime, or remove --cascade",
-        )  # fmt: skip
     evaluator = Evaluator(
         case.loaded, serving, case.table.split("validation"), task=case.table.task,
         settings=settings_for(case.recipe, case.table), max_length=case.max_length,
