@@ -38,14 +38,14 @@ class Candidate:
 
 def measure_candidates(request: CascadeRequest) -> list[Candidate]:
     """All models, the fastest first."""
-    console, rows = request.console, request.table.split(SPLIT)
+    rows = request.table.split(SPLIT)
     predictors = {name: open_model(request, folder) for name, folder in request.models.items()}
     for predictor in predictors.values():
         predictor.answer_in_order_of(request.table.label_names)
     logits = {}
     for name, predictor in predictors.items():
         examples = predictor.encode_rows(rows, max_length=request.max_length)
-        with console.slow_progress(f"scoring {name} on {SPLIT} rows", len(examples), "rows") as progress:
+        with request.watch(f"scoring {name} on {SPLIT} rows", len(examples), "rows") as progress:
             logits[name] = predictor.logits(examples, told=progress.update)
     latencies = _measure_latencies(request, list(predictors.values()))
     gold, proposing, found = np.asarray(rows.labels), request.proposing, []
@@ -93,7 +93,7 @@ def sample_validation_texts(request: CascadeRequest) -> TextSample:
 
 def _measure_latencies(request: CascadeRequest, predictors: Sequence[Predictor]) -> list[TextLatency]:
     texts = sample_validation_texts(request)
-    with request.console.slow_progress("timing the models", None, "rounds") as progress:
+    with request.watch("timing the models", None, "rounds") as progress:
         found = measure_interleaved(
             [TextCalls.of(texts, p).parts(p) for p in predictors],
             device=request.device, warmup=1, repeats=REPEATS, seconds=SECONDS, told=progress.update,

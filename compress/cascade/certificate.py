@@ -73,7 +73,7 @@ def measure_beside(request: CascadeRequest, subject: Subject, parent: Candidate)
     return measure(
         subjects, rows, task=table.task, label_names=table.label_names, dataset=dataset, **read,
         cost=CostPlan(texts=texts, repeats=REPEATS, seconds=SECONDS, warmup=1, throughput_rows=THROUGHPUT),
-        settings=dict(request.settings), device=request.device, say=console.note, watch=console.slow_progress,
+        settings=dict(request.settings), device=request.device, say=console.note, watch=request.watch,
     )  # fmt: skip
 
 

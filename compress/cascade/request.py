@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from compress.console import Console
+from compress.contracts import Progress
 from compress.contracts.confidence import CONFIDENCE, LEAST, MOST
 from compress.data.tables.label_order import outputs_in_order
 from compress.data.tables.table import Table
@@ -28,12 +30,25 @@ from evaluation.learn_then_test import draw_proposing
 
 
 @dataclass(frozen=True)
+class _Stoppable:
+    """progress: that is shown.  check_stop: called at each update."""
+
+    progress: Progress
+    check_stop: Callable[[], None]
+
+    def update(self, done: int, **figures: float | str) -> None:
+        self.check_stop()
+        self.progress.update(done, **figures)
+
+
+@dataclass(frozen=True)
 class CascadeRequest:
     """models: name → folder, in any order.  table: labelled; validation rows choose, test rows measure.  max_length:
     tokens of a text.  settings: of the task.  max_drop: points of accuracy that may be lost against the largest
     model.  accepted: names of models whose loss was found to be within the bound before.  runtime: of all models; None:
     of each its own.  confidence: percent, with which the loss on other texts is within the bound.  rows_chose_models:
-    the validation rows chose the models before, as in a fit, so that this confidence does not hold and is not told."""
+    the validation rows chose the models before, as in a fit, so that this confidence does not hold and is not told.
+    check_stop: called while models are scored and timed; raises Stopped where a signal asked for it."""
 
     models: Mapping[str, Path]
     table: Table
@@ -46,11 +61,18 @@ class CascadeRequest:
     accepted: Sequence[str] = ()
     confidence: float = CONFIDENCE
     rows_chose_models: bool = False
+    check_stop: Callable[[], None] = lambda: None
 
     @property
     def proposing(self) -> np.ndarray:
         """(N,) bool: the validation rows that propose what the others test (`evaluation.learn_then_test`)."""
         return draw_proposing(len(self.table.split(SPLIT)))
+
+    @contextlib.contextmanager
+    def watch(self, label: str, total: int | None, unit: str = "steps") -> Iterator[Progress]:
+        """`Console.slow_progress`, whose updates end where a signal asked for it."""
+        with self.console.slow_progress(label, total, unit) as progress:
+            yield _Stoppable(progress, self.check_stop)
 
     def check(self) -> None:
         """Raise UserError for models that do not make a cascade, and for data without rows of their own to choose on

@@ -51,6 +51,7 @@ def join_family(
         case.bounds.max_drop, case.console, case.options.device, bench.serving.runtime,
         accepted=[best.name] if met else [],
         rows_chose_models=True,  # the search compared them by their scores on all validation rows
+        check_stop=case.clock.check,
     )  # fmt: skip
     case.console.note(f"joining {len(request.models)} models into a cascade")
     found = join_models(request, output)

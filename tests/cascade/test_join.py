@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from compress.cascade import certificate, run
 from compress.cascade.certificate import describe_choice, describe_guarantee
 from compress.cascade.request import CascadeRequest
 from compress.encoder.config.encoder import HeadConfig
-from compress.errors import UserError
+from compress.errors import Stopped, UserError
 from compress.modelfolder import cascade as cascades
 from evaluation.thresholds import CascadeChoice, Selection
 
@@ -59,6 +60,23 @@ def test_the_small_model_answers_what_it_is_sure_of(
     values = measured.metrics["cascade"]
     assert values["quality/accuracy"] == found["quality"]["value"]
     assert values["size/disk_mb"] == found["size_mb"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3, 4])
+def test_a_signal_stops_it_and_nothing_is_left(
+    tmp_path: Path, small: Path, parent: Path, data: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """place: of the progress report that finds the signal; the first are of scoring on validation and on test rows."""
+    calls = iter([*[None] * place, Stopped("SIGINT")])
+
+    def check_stop() -> None:
+        if (found := next(calls, None)) is not None:
+            raise found
+
+    monkeypatch.setattr(run, "CascadeRequest", functools.partial(CascadeRequest, check_stop=check_stop))
+    with pytest.raises(Stopped):
+        compress.cascade([small, parent], str(data), output=tmp_path / "new", max_drop=10, device="cpu", quiet=True)
+    assert not list(tmp_path.glob("*new*"))
 
 
 @pytest.mark.thorough

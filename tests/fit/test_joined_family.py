@@ -44,7 +44,7 @@ def join_family(path: Path, *tried: Any, met: bool = True) -> dict[str, Any]:
     console = SimpleNamespace(note=lambda text: None, result=lambda text: None)
     case: Any = SimpleNamespace(
         table=None, recipe=None, max_length=16, bounds=SimpleNamespace(max_drop=1.0), console=console,
-        options=SimpleNamespace(device="cpu"),
+        options=SimpleNamespace(device="cpu"), clock=SimpleNamespace(check=int),
     )  # fmt: skip
     bench: Any = SimpleNamespace(serving=SimpleNamespace(runtime="openvino"))
     journal: Any = SimpleNamespace(path=path)
@@ -60,6 +60,7 @@ def test_models_that_the_rows_chose_are_joined_without_a_confidence(
     assert list(request.models) == ["fast", "best", "parent"]
     assert request.accepted == ["best"]
     assert request.rows_chose_models
+    assert request.check_stop is int, "that of the fit's clock"
     assert request.runtime == "openvino", "as the models of the fit were timed"
 
 
