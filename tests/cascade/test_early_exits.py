@@ -132,7 +132,9 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 def test_a_model_answers_early(tmp_path: Path, parent: Path, rows: Path, texts: list[str], known_costs: object) -> None:
     output = tmp_path / "early"
     how: dict[str, Any] = {"device": "cpu", "quiet": True}
-    made = compress.cascade(parent, str(rows), output=output, max_drop=40, exit_layers="auto", runtime="torch", **how)
+    made = compress.cascade(
+        parent, str(rows), output=output, max_drop=40, exit_layers="auto", runtime="torch", max_length=12, **how
+    )
     found = made["certificate"]
     assert found == json.loads((output / "certificate.json").read_text())
     assert (found["format"], found["status"], found["rows"]) == ("exits-1", "certified", 60)
@@ -145,6 +147,7 @@ def test_a_model_answers_early(tmp_path: Path, parent: Path, rows: Path, texts: 
     head = inspect(output).heads["task"]
     assert [(e.layer, e.threshold) for e in head.exits] == [(s["layer"], s["threshold"]) for s in exits]
     assert inspect(output).meta.method == "early_exit"
+    assert inspect(output).meta.max_length == 12, "it reads texts as it was certified"
     assert [p.name for p in inspect(output).meta.lineage] == ["parent"]
     card = (output / "README.md").read_text()
     assert "certificate: certified" in card
