@@ -11,7 +11,7 @@ from compress.contracts import Measurement, RunOptions
 from compress.data.batches.examples import Examples
 from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError
-from compress.measure.cost import CostPlan, cost_ratios, measure_cost, sample_rows
+from compress.measure.cost import CostPlan, cost_ratios, measure_cost, sample_examples, sample_rows
 from compress.measure.labelled import open_labelled, print_measured
 from compress.measure.measured_model import MeasuredModel
 from compress.measure.subject import Subject
@@ -91,7 +91,7 @@ def _on_texts(
     console.note(f"timing {', '.join(labels)} on texts of {data}")
     plan = CostPlan(batch=batch, texts=texts, repeats=repeats)
     few = sample_rows(rows, plan.throughput_rows)
-    samples = [p.encode_rows(few, **read) for p in predictors]
+    samples = sample_examples([p.encode_rows(few, **read) for p in predictors], plan.throughput_rows)
     return predictors, samples, plan
 
 

@@ -25,6 +25,9 @@ from evaluation.cost.size import MB, count_parameters, weights_bytes
 
 ENERGY = "energy/joules_per_1000_texts"
 """Of the whole device, where its counters can be read."""
+WINDOWS, LEAST = 2, 8
+"""Of a row of the throughput, on average: where rows have more, as queries with all their documents do, fewer rows are
+timed, but no fewer than LEAST. Each pass over them is made six times, however long it takes."""
 
 
 @dataclass(frozen=True)
@@ -247,8 +250,20 @@ def sample_rows(rows: Rows, count: int) -> Rows:
     return rows if len(rows) <= count else rows.take(_spread(len(rows), count))
 
 
-def sample_examples(examples: Examples, count: int) -> Examples:
-    """What was encoded of so many rows, as `sample_rows` would draw them, each with all its windows."""
+def sample_examples(encoded: Sequence[Examples], count: int) -> list[Examples]:
+    """What each model encoded of so many rows, as `sample_rows` would draw them, each with all its windows: the same
+    rows of all models, fewer where rows have many windows."""
+    rows = min(_most_rows(examples, count) for examples in encoded)
+    return [_sample(examples, rows) for examples in encoded]
+
+
+def _most_rows(examples: Examples, count: int) -> int:
+    """At most so many, with `WINDOWS` of this model a row on average."""
+    rows, windows = _count_rows(examples), len(examples)
+    return count if windows <= WINDOWS * rows else min(count, max(LEAST, WINDOWS * count * rows // windows))
+
+
+def _sample(examples: Examples, count: int) -> Examples:
     numbers, firsts = np.unique(examples.numbers, return_index=True)
     if len(numbers) <= count:
         return examples

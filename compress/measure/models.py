@@ -94,7 +94,8 @@ def measure(
         cost = replace(cost, texts=texts)
     if cost.timed:
         say("timing " + ", ".join(s.name for s in subjects))
-    costs = measure_cost(predictors, [sample_examples(a.examples, cost.throughput_rows) for a in answered], cost, watch)
+    samples = sample_examples([a.examples for a in answered], cost.throughput_rows)
+    costs = measure_cost(predictors, samples, cost, watch)
     apart = groups(kind, rows, names, sliced)
     compared = [] if group_column is None else groups(kind, rows, names, [group_column], flag="group column")
     held = fitting_rows(held)

@@ -104,12 +104,13 @@ def test_texts_are_those_of_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "choose_calls", lambda _: 1)
     monkeypatch.setattr(command, "sample_texts", lambda rows, **how: how)
     monkeypatch.setattr(command, "_predictor", lambda *_, **__: predictor())
+    monkeypatch.setattr(command, "sample_examples", lambda encoded, count: [(*one, count) for one in encoded])
     console: Any = Console()
     _, samples, plan = command._on_texts([Path("a")], ["a"], "validation", 1, 5, RunOptions(), console)
     texts: Any = plan.texts
     assert opened == {"bare": True, "measured": "validation"}, "rows without labels can be timed"
     assert (texts["data"], texts["digest"], texts["max_length"]) == ("d/validation", "f", 24)
-    assert samples == [(plan.throughput_rows, 24)], "throughput is that of evenly spaced rows"
+    assert samples == [(plan.throughput_rows, 24, plan.throughput_rows)], "throughput is that of evenly spaced rows"
     assert console.notes == ["timing a on texts of d/validation"]
     monkeypatch.setattr(command, "_predictor", lambda *_, **__: predictor(head="token_classification"))
     with pytest.raises(UserError, match="this data is for classification, and the model"):
