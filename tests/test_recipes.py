@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -128,6 +129,14 @@ def test_what_no_measurement_supports_is_marked_and_listed_last() -> None:
     unmeasured |= {"minilm", "multi-teacher", "narrow", "replay-tinybert", "tinybert", "tinybert-task"}
     unmeasured |= {"share-general", "share-gradual", "share-pull", "embed-distil", "embed-matryoshka", "rerank-distil"}
     assert unmeasured | {"drop-tokens", "prune-width-l0", "prune-width-movement"} == set(marked)
+
+
+def test_the_recipe_of_a_command_is_not_called_distillation_for_its_recovery_training() -> None:
+    """What --no-recover makes was not distilled."""
+    kinds = {path.parent.name for path in registry.ROOT.glob("stages/*/flags.py")} - {"shared"}
+    tables = [importlib.import_module(f"compress.stages.{kind}.flags").TABLE for kind in sorted(kinds)]
+    called = {table.kind for table in tables if load_recipe(table.recipe).method == "distill"}
+    assert called == {"distill"}
 
 
 def test_the_mark_changes_no_hash() -> None:
