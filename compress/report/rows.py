@@ -307,6 +307,11 @@ def _plain(digits: int, unit: str = ""):
     return lambda value: f"{value:,.{digits}f}{unit}"
 
 
+def _rate(value: float) -> str:
+    """Few rows a second, as of queries with their documents, with decimals."""
+    return f"{value:,.{0 if value >= 10 else 2}f} rows/s"
+
+
 def _decimal(value: float, low: float | None = None, high: float | None = None) -> str:
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
@@ -415,7 +420,7 @@ _COSTS = (
     ("latency p95", ("speed/latency_p95_ms",), _plain(2, " ms")),
     ("latency mean", ("speed/latency_mean_ms",), _plain(2, " ms")),
     ("  tokenization, included", ("speed/tokenization_ms",), _plain(2, " ms")),
-    ("throughput", ("speed/throughput_sps",), _plain(0, " rows/s")),
+    ("throughput", ("speed/throughput_sps",), _rate),
     ("energy per 1,000 texts", ("energy/joules_per_1000_texts",), _plain(1, " J")),
     ("peak memory above weights", ("memory/peak_mb",), _plain(1, " MB")),
 )

@@ -189,6 +189,10 @@ class _Run:
         self.module.eval()
         state, best = self.state, self.state.best
         self._tell()
+        if best is not None and best.step == 0 < state.step:
+            self.context.say(
+                "no validation was better than the one before training: the result has the weights from before it"
+            )
         if state.joules:
             self.context.log.metrics({"energy/training_joules": state.joules})
         return TrainResult(

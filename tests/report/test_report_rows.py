@@ -84,6 +84,13 @@ def test_a_ratio_that_is_unknown_is_said_to_be() -> None:
     assert not any("unknown" in line for line in conditions(known, [measured(), known]))
 
 
+def test_few_rows_a_second_have_decimals() -> None:
+    """A query with 30 documents is one row."""
+    shown = [Measurement({"speed/throughput_sps": value}, {}) for value in (1.43, 3.36, 1234.5)]
+    _, rows = comparison(["a", "b", "c"], shown)
+    assert ("throughput", "1.43 rows/s", "3.36 rows/s", "1,234 rows/s") in rows
+
+
 def test_the_majority_class_is_given_by_its_accuracy_whatever_the_metric() -> None:
     tagger = Measurement({"quality/entity_f1": 0.5, "quality/majority_baseline": 0.92}, {"metric": "entity_f1"})
     _, rows = comparison(["a"], [tagger])

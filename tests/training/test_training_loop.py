@@ -259,6 +259,24 @@ def test_the_best_weights_win(tmp_path: Path) -> None:
     assert [row["step"] for row in result.history] == [2, 4, 6, 8, 10, 12]
 
 
+def test_weights_that_no_step_improved_are_said_to_be_those_before_training(tmp_path: Path) -> None:
+    """A student that is its start bit for bit would pass for a trained one."""
+    said: list[str] = []
+    start = {"validate_start": True}
+    worse = iter(range(100, 0, -1))
+    how: dict[str, Any] = {"select": ("x", "max"), "plan": start, "say": said.append}
+    result, _ = run(tmp_path / "a", validate=lambda module: {"x": float(next(worse))}, **how)
+    assert result.best_step == 0
+    assert [line for line in said if "before training" in line] == [
+        "no validation was better than the one before training: the result has the weights from before it"
+    ]
+    said.clear()
+    better = iter(range(100))
+    result, _ = run(tmp_path / "b", validate=lambda module: {"x": float(next(better))}, **how)
+    assert result.best_step == 12
+    assert not any("before training" in line for line in said)
+
+
 def test_the_last_weights_stay_when_asked(tmp_path: Path) -> None:
     result, module = run(tmp_path, plan={"keep_best": False})
     assert result.best_step is None
