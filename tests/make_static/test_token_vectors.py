@@ -43,3 +43,11 @@ def test_a_table_has_zeros_for_silent_tokens_and_weights_for_the_others():
     plain = build_table(vectors, None, silent, 2)
     ratio = (table / plain)[heard]
     np.testing.assert_allclose(ratio[:, 0] / weights[heard], ratio[0, 0] / weights[heard[0]], rtol=1e-4)
+
+
+def test_vectors_of_the_parents_width_stay_on_its_axes():
+    """Their cosine to the parent's vectors would say nothing otherwise; how alike texts are is the same."""
+    vectors = torch.randn(40, 5, generator=torch.Generator().manual_seed(2)) + 3
+    none = torch.tensor([], dtype=torch.int64)
+    table, centred = build_table(vectors, None, none, 5), vectors - vectors.mean(0)
+    assert torch.allclose(torch.cosine_similarity(table, centred), torch.ones(40), atol=1e-5)

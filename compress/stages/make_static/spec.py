@@ -26,7 +26,7 @@ class Spec(StageSpec):
     kind: Literal["make_static"]
     dimensions: int | None = Field(default=256, gt=0, le=65_536)
     """Width of the vectors: the leading principal components of the parent's token vectors. Each costs 2 bytes per
-    token of the vocabulary. null: the width of the parent's vectors, as an index for these expects it."""
+    token of the vocabulary. null: the width of the parent's vectors, on the parent's axes."""
     sif: float | None = Field(default=1e-4, gt=0, lt=1)
     """Smooth inverse frequency a: a token's vector is multiplied by a / (a + p), p its share of the tokens in the
     training texts. null: all tokens have equal weight."""

@@ -47,8 +47,9 @@ class Stage:
 
     def plan(self) -> list[str]:
         weights = "" if self.spec.sif is None else f", SIF weights with a = {self.spec.sif:g}"
-        width = "the parent's width" if self.spec.dimensions is None else f"{self.spec.dimensions} dimensions"
-        return [f"a vector of {width} for each token, by PCA{weights}"]
+        cut = self.spec.dimensions
+        width = "the parent's width for each token" if cut is None else f"{cut} dimensions for each token, by PCA"
+        return [f"a vector of {width}{weights}"]
 
     def prepare(self) -> PreparedStage:
         """Make the table here; nothing is left for the training loop.

@@ -76,11 +76,14 @@ def fit_pca(vectors: Tensor, dimensions: int) -> tuple[Tensor, Tensor]:
 
 def build_table(vectors: Tensor, weights: Tensor | None, silent: Tensor, dimensions: int) -> Tensor:
     """(V, D) token vectors → (V, dimensions): centred principal components times weights (V,), rows of `silent` ids
-    zero, and a mean length of 1."""
+    zero, and a mean length of 1. All D of them stay on the parent's axes: rotated, no vector would be near the one of
+    the parent, and an index could not hold both."""
     heard = torch.ones(len(vectors), dtype=torch.bool)
     heard[silent] = False
     mean, directions = fit_pca(vectors[heard], dimensions)
-    table = (vectors - mean) @ directions
+    table = vectors - mean
+    if dimensions < vectors.shape[1]:
+        table = table @ directions
     if weights is not None:
         table *= weights[:, None]
     table[silent] = 0.0
