@@ -40,6 +40,7 @@ def test_a_row_of_each_figure_with_the_teachers_beside_it() -> None:
     assert "| on disk, MB | 10.00 | 40.00 | 0.250 |" in text
     assert "0.012 | | |" in text
     assert "/home" not in text
+    assert "| this model | parent | ratio |" in format_measured(ours, teacher, "parent")
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {5}
     assert {line.count("|") for line in format_measured(ours, None).splitlines() if line.startswith("|")} == {3}
     assert (format_measured(None, teacher), format_slices(None), format_slices(ours)) == ("", "", "")

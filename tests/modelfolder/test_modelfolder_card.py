@@ -55,7 +55,7 @@ def test_the_measured_table(tiny_model: Model, tmp_path: Path) -> None:
     context = {"device": "cpu", "threads": "2"}
     meta = FolderMeta().with_measurement(Measurement(ours, context), Measurement(theirs, context))
     text = (save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=meta) / "README.md").read_text()
-    assert "|  | this model | teacher | ratio |" in text
+    assert "|  | this model | parent | ratio |" in text
     assert "| accuracy | 0.9120 (0.9000 to 0.9240) | 0.9500 | 0.960 |" in text
     assert "| on disk, MB | 10.00 | 40.00 | 0.250 |" in text
     assert "| latency p50, ms | 2.50 | 10.00 | 0.250 |" in text

@@ -35,18 +35,19 @@ def format_slices(note: MeasurementNote | None) -> str:
     return "\n".join([text, "", head, rule, *rows])
 
 
-def format_measured(model: MeasurementNote | None, teacher: MeasurementNote | None) -> str:
-    """The section with all figures, and the teacher's beside them; nothing where nothing was measured."""
+def format_measured(model: MeasurementNote | None, baseline: MeasurementNote | None, reference: str = "teacher") -> str:
+    """The section with all figures, and those of the baseline beside them, which is called `reference`; nothing where
+    nothing was measured."""
     if model is None:
         return ""
-    names = ["", "this model", "teacher", "ratio"] if teacher else ["", "this model"]
+    names = ["", "this model", reference, "ratio"] if baseline else ["", "this model"]
     rows = [f"| {' | '.join(names)} |", "|---" + "|--:" * (len(names) - 1) + "|"]
     quality = sorted(n for n in model.values if n.startswith(("quality/", FAKE)) and not n.endswith(("_low", "_high")))
     for metric, title, form in [*((n, _title(n), ".4f") for n in quality), *_FIGURES]:
         if metric in model.values:
-            rows.append(_row(metric, title, form, model, teacher))
+            rows.append(_row(metric, title, form, model, baseline))
     rest = sorted(n for n in model.values if n.startswith("vs_teacher/") and not n.endswith(("_low", "_high")))
-    rows += [f"| {escape(n)} | {_cell(n, _form(n), model)}{' | | ' if teacher else ' '}|" for n in rest]
+    rows += [f"| {escape(n)} | {_cell(n, _form(n), model)}{' | | ' if baseline else ' '}|" for n in rest]
     told = {k: without_folders(v, parts=2) if k == "dataset" else v for k, v in model.context.items()}
     context = ", ".join(f"{escape(k)}: {escape(v)}" for k, v in sorted(told.items()))
     return "\n".join(["## Measured", "", *rows, *(["", f"Measured with {context}."] if context else [])])

@@ -24,7 +24,7 @@ def render(meta: FolderMeta, facts: Facts) -> str:
         _summary(meta, facts),
         _loading(meta, facts),
         format_section("Intended use", _intended(meta, facts)),
-        format_measured(meta.measurement, meta.baseline),
+        format_measured(meta.measurement, meta.baseline, _reference(meta)),
         format_slices(meta.measurement),
         format_section("Limits", _limits(meta, facts)),
         format_section("Training data", _data(meta)),
@@ -33,6 +33,11 @@ def render(meta: FolderMeta, facts: Facts) -> str:
         format_usage(meta, facts),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _reference(meta: FolderMeta) -> str:
+    """What the model is compared with: its teacher, if it has one."""
+    return "teacher" if any(one.role.startswith("teacher") for one in meta.lineage) else "parent"
 
 
 def _summary(meta: FolderMeta, facts: Facts) -> str:
