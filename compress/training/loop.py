@@ -190,9 +190,7 @@ class _Run:
         state, best = self.state, self.state.best
         self._tell()
         if best is not None and best.step == 0 < state.step:
-            self.context.say(
-                "no validation was better than the one before training: the result has the weights from before it"
-            )
+            self.context.say("validation never improved: the result has the weights from before training")
         if state.joules:
             self.context.log.metrics({"energy/training_joules": state.joules})
         return TrainResult(

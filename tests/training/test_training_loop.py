@@ -268,7 +268,7 @@ def test_weights_that_no_step_improved_are_said_to_be_those_before_training(tmp_
     result, _ = run(tmp_path / "a", validate=lambda module: {"x": float(next(worse))}, **how)
     assert result.best_step == 0
     assert [line for line in said if "before training" in line] == [
-        "no validation was better than the one before training: the result has the weights from before it"
+        "validation never improved: the result has the weights from before training"
     ]
     said.clear()
     better = iter(range(100))
