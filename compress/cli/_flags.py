@@ -222,6 +222,7 @@ def resolve(
 
     later: paths that begin so are only legal once the table's flags are applied.
     """
+    from compress.cli._lengths import read_as_long
     from compress.recipe import LoadedRecipe
     from compress.stages.shared.flags import Edit, length_edits
 
@@ -284,36 +285,6 @@ def _teach_vectors(loaded: LoadedRecipe, changed: Collection[str]) -> Iterator[E
         for key, value in (("control", False), ("select", "student")):
             if f"{at}.{key}" not in changed:
                 yield Edit(f"{at}.{key}", value, origin)
-
-
-def read_as_long(loaded: LoadedRecipe, name: str, changed: Mapping[str, Any]) -> Iterator[Edit]:
-    """The length of the model that is compressed, in place of that of a shipped recipe, unless a person chose another:
-    what is made of a model reads what the model reads. changed: what the command line sets, by its path."""
-    from compress.recipe.library import names as recipe_names
-    from compress.stages.shared.flags import Edit
-
-    content, data = loaded.content, changed.get("data")
-    chosen = "data.max_length" in changed or (isinstance(data, dict) and "max_length" in data)
-    if chosen or not content.get("data") or name not in recipe_names():
-        return
-    rows = content["teachers"] if changed.get("teachers") else [{"model": changed.get("teacher")}]
-    teachers = [str(row["model"]) for row in rows if row.get("model")]
-    if len(teachers) < len(rows):
-        return
-    from compress.modelfolder import folder as modelfolder
-    from compress.modelfolder.resolve import resolve as find_model
-
-    students = [(row.get("student") or {}).get("model") for row in content["stages"]]
-    try:
-        parents = [modelfolder.inspect(find_model(one)) for one in teachers]
-        others = [modelfolder.inspect(find_model(one)) for one in students if one]
-    except UserError:
-        return  # the run says what is wrong with it
-    if any(one.is_embedder or "task" not in one.heads for one in parents):
-        return
-    length = min([one.longest_text for one in parents] + [one.config.max_positions for one in others])
-    if length != content["data"].get("max_length"):
-        yield Edit("data.max_length", length, f"the longest text that {teachers[0]} reads")
 
 
 def _without_length(source: LoadedRecipe, overrides: Sequence[Override]) -> tuple[Override, ...]:

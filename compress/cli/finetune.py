@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compress.cli._flags import resolve, stage_flags
+from compress.cli._flags import and_then, resolve, stage_flags
 from compress.cli._help import Command
+from compress.cli._lengths import read_whole_texts
 from compress.cli._verbs import run_stages
 from compress.cli.options import shared
 from compress.stages.finetune.flags import TABLE
@@ -31,6 +32,8 @@ def command(options: RunOptions, given: dict[str, Any]) -> None:
     """
 
     def load() -> LoadedRecipe:
-        return resolve(TABLE, options.recipe or TABLE.recipe, None, given, options)
+        name = options.recipe or TABLE.recipe
+        found = resolve(TABLE, name, None, given, options)
+        return and_then(found, read_whole_texts(found, name, {one.path: one.value for one in found.overrides}))
 
     run_stages(options, load, TABLE.kind, seeds=given["seeds"])

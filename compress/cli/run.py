@@ -66,7 +66,8 @@ def command(
 
 def _resolved(name: str, options: RunOptions, given: dict[str, Any]) -> LoadedRecipe:
     """The recipe with all flags. Raises UserError for training flags of a recipe that trains nothing."""
-    from compress.cli._flags import and_then, read_as_long, training_changes, with_edits, without_set
+    from compress.cli._flags import and_then, training_changes, with_edits, without_set
+    from compress.cli._lengths import read_as_long
 
     loaded = _with_teacher(name, options)
     plain = loaded.with_overrides(without_set(loaded.overrides))

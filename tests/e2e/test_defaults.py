@@ -85,3 +85,23 @@ def test_what_is_made_of_a_model_reads_texts_as_long_as_it(taught: Path, compres
     assert done.code == 0, done.err
     made = modelfolder.inspect("a/model")
     assert (made.meta.max_length, made.longest_text) == (20, 20)
+
+
+def test_fine_tuning_reads_texts_whole(taught: Path, compress: Cli) -> None:
+    """As long as the texts are, not as the shipped recipe says, unless a person does."""
+    rows = [json.loads(line) for line in Path("data/train.jsonl").read_text().splitlines()]
+    long = "".join(json.dumps({**row, "text": " ".join([row["text"]] * 4)}) + "\n" for row in rows)
+    shutil.copytree("data", "long")
+    Path("long/train.jsonl").write_text(long)
+    positions = modelfolder.inspect(PRETRAINED).config.max_positions
+    for words, length in {
+        ("--data", "long"): positions,
+        ("--data", "long", "--max-length", "12"): 12,
+        ("--data", "long", "--recipe", "./own.yaml"): 13,
+    }.items():
+        Path("own.yaml").write_text("extends: finetune\ndata:\n  max_length: 13\n")
+        done = compress("finetune", PRETRAINED, *words, "--print-recipe")
+        assert done.code == 0, done.err
+        assert f"\n  max_length: {length}\n" in done.out, words
+    plan = compress("finetune", PRETRAINED, "--data", "long", "--dry-run")
+    assert f"texts of up to {positions} tokens" in plan.out

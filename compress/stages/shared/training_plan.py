@@ -9,6 +9,7 @@ from compress.contracts import BatchSource, TrainingPlan
 from compress.data.tasks import task_of
 from compress.modelfolder import folder as modelfolder
 from compress.report.rows import title
+from compress.stages.shared.labelled_data import task_max_length
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.validation import task_choice
 from compress.training.length import choose_length, fixed_length
@@ -60,7 +61,8 @@ def describe_task_plan(
         return describe_plan(plan, hidden, factor=factor)
     metric = metric or f"validation {title(task_choice(table)[0])}"
     rows = task_of(table.task, table.settings).count_examples(table.split("train")) + more_rows
-    return describe_plan(plan, hidden, rows, metric, factor=factor)
+    told = describe_plan(plan, hidden, rows, metric, factor=factor)
+    return f"{told}, texts of up to {task_max_length(context.recipe):,} tokens"
 
 
 def describe_plan(
