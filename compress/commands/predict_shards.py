@@ -93,7 +93,7 @@ def _check_places(base: Path, place: Place, shards: ShardOptions, options: RunOp
     if base.exists() and not is_unbegun(base):
         ours = (base / PLAN).is_file()
         if not ours or not options.resume:
-            what = "already contains answers" if ours else "exists and contains no answers of compress predict"
+            what = "already contains predictions" if ours else "exists and contains no predictions of compress predict"
             do = "use --resume to continue, or name a new folder" if ours else "name a new folder"
             raise UserError(f"the output folder {what}", where=f"--output {base}", do=do, code=ExitCode.REFUSED)
     for path in (base, shards.join, shards.bad_rows):
@@ -129,7 +129,7 @@ def _read_plan(base: Path, asked: Mapping[str, Any], files: Sequence[Place]) -> 
     changed += [file.path for file in plan.files if same and not file.is_unchanged()]
     if changed:
         raise UserError(
-            "the answers in this folder cannot be continued", where=f"--output {base}",
+            "the predictions in this folder cannot be continued", where=f"--output {base}",
             why=f"changed since they were begun: {', '.join(changed[:3])}",
             do="use what was used then, or name a new folder", code=ExitCode.REFUSED,
         )  # fmt: skip
@@ -206,5 +206,5 @@ def _read_parts(paths: Sequence[Path]) -> Iterator[bytes]:
 def _report(base: Path, manifest: Mapping[str, Any], shards: ShardOptions, console: Console) -> None:
     rejected = f", {format_count(manifest['rejected'])} rejected: {shards.bad_rows}" if manifest["rejected"] else ""
     where = shards.join or base / "shards/*" / ANSWERS
-    console.note(f"{format_count(manifest['answered'], 'answer')}: {where}{rejected}")
+    console.note(f"{format_count(manifest['answered'], 'prediction')}: {where}{rejected}")
     console.document(manifest)

@@ -66,7 +66,7 @@ def test_a_large_table_is_the_same_and_not_in_memory(rows: Path, monkeypatch: py
     large = open_table(str(rows))
     assert pa.total_allocated_bytes() - before < 20_000, "the texts of these rows have 90 kB"
     assert (large.fingerprint, large.notes, large.label_names) == (small.fingerprint, small.notes, small.label_names)
-    assert any("repeat an earlier row" in note and "different label" in note for note in large.notes)
+    assert any("identical to an earlier row" in note and "different label" in note for note in large.notes)
     assert contents(large) == contents(small)
     some = np.array([1999, 3, 3, 800])
     assert large.split("train").take(some).texts == small.split("train").take(some).texts

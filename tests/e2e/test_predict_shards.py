@@ -59,7 +59,7 @@ def shards(folder: Path) -> list[Path]:
 def test_shards_are_made_once_and_damaged_ones_again(folder: Path, whole: str, compress: Cli) -> None:
     done = compress(*DIVIDED)
     assert done.code == 0, done.err
-    assert "40 answers: all.jsonl" in done.err
+    assert "40 predictions: all.jsonl" in done.err
     assert (folder / "all.jsonl").read_text() == whole
     manifest = json.loads((folder / "out/manifest.json").read_text())
     assert [(one["first"], one["rows"], one["answered"]) for one in manifest["shards"]] == [
@@ -89,7 +89,7 @@ def test_a_command_that_is_killed_goes_on(folder: Path, whole: str, server: Serv
     refused = server.run(folder, *DIVIDED)
     assert (refused.code, refused.out) == (3, "")
     assert refused.line == (
-        "error: --output out: the output folder already contains answers; "
+        "error: --output out: the output folder already contains predictions; "
         "use --resume to continue, or name a new folder"
     )
     done = server.run(folder, *DIVIDED, "--resume")
@@ -198,7 +198,7 @@ def test_vectors_are_divided_too(folder: Path, small_windows: None, compress: Cl
         (("--workers", "2"), "--workers: has no effect without --output; add --output FOLDER"),
         (("--shard-rows", "8"), "--shard-rows: has no effect without --output"),
         (("--join", "x"), "--join: has no effect without --output"),
-        (("--output", "mine"), "the output folder exists and contains no answers of compress predict"),
+        (("--output", "mine"), "the output folder exists and contains no predictions of compress predict"),
         (("--output", "all.jsonl"), "and this is the name of a file; for one file: --output all --join all.jsonl"),
         (("--output", "task.yaml"), "--output task.yaml: the output is a file; name a folder"),
         (("--output", "x", "--join", "x.npy"), "--join x.npy: the predictions are not vectors; name a .jsonl file"),

@@ -82,7 +82,7 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
     repeats, conflicts = count_repeats(known, marks(train.labels))
     if repeats:
         also = f", {format_count(conflicts)} of them with a different label" if conflicts else ""
-        notes.append(f"train: {format_count(repeats)} repeat an earlier row{also}")
+        notes.append(f"train: {format_count(repeats)} identical to an earlier row{also}")
     for split in ("validation", "test"):
         rows = splits.get(split)
         if rows is None:
@@ -91,7 +91,7 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
         if again.any():
             share = 100 * again.mean()
             notes.append(
-                f"{split}: {format_count(int(again.sum()))} of {len(rows):,} ({share:.1f} %) also occur in train "
+                f"{split}: {format_count(int(again.sum()))} of {len(rows):,} ({share:.1f} %) also found in train "
                 f"({first_rows(rows.numbers[again])}): metrics on this split are too optimistic"
             )
 
