@@ -25,9 +25,9 @@ from evaluation.cost.size import MB, count_parameters, weights_bytes
 
 ENERGY = "energy/joules_per_1000_texts"
 """Of the whole device, where its counters can be read."""
-WINDOWS, LEAST = 2, 8
-"""Of a row of the throughput, on average: where rows have more, as queries with all their documents do, fewer rows are
-timed, but no fewer than LEAST. Each pass over them is made six times, however long it takes."""
+TOKENS, LEAST = 64, 8
+"""Of a row of the throughput, on average: where texts are longer, or rows have many, as a query with its documents,
+fewer rows are timed, but no fewer than LEAST. Each pass over them is made six times, however long it takes."""
 
 
 @dataclass(frozen=True)
@@ -252,15 +252,14 @@ def sample_rows(rows: Rows, count: int) -> Rows:
 
 def sample_examples(encoded: Sequence[Examples], count: int) -> list[Examples]:
     """What each model encoded of so many rows, as `sample_rows` would draw them, each with all its windows: the same
-    rows of all models, fewer where rows have many windows."""
+    rows of all models, fewer where they are long."""
     rows = min(_most_rows(examples, count) for examples in encoded)
     return [_sample(examples, rows) for examples in encoded]
 
 
 def _most_rows(examples: Examples, count: int) -> int:
-    """At most so many, with `WINDOWS` of this model a row on average."""
-    rows, windows = _count_rows(examples), len(examples)
-    return count if windows <= WINDOWS * rows else min(count, max(LEAST, WINDOWS * count * rows // windows))
+    """At most so many, which hold no more tokens of this model than `count` rows of `TOKENS`."""
+    return min(count, max(LEAST, TOKENS * count * _count_rows(examples) // max(1, len(examples.ids))))
 
 
 def _sample(examples: Examples, count: int) -> Examples:

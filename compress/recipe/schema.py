@@ -201,8 +201,8 @@ class EvaluationSpec(Frozen):
     """Bootstrap resamples for the 95 % confidence intervals."""
     latency: LatencySpec = LatencySpec()
     throughput_rows: int = Field(default=512, gt=0, le=10_000_000)
-    """Number of real rows, with their mix of lengths, on which throughput is measured; fewer if a row has many texts,
-    as a query with its documents."""
+    """Number of real rows, with their mix of lengths, on which throughput is measured; fewer if they have more than
+    64 tokens on average."""
     group_column: Text | None = None
     """Column whose groups are compared with each other: the metric of each, and the largest gap. Default: none."""
 

@@ -32,18 +32,17 @@ def test_a_row_is_drawn_with_all_its_windows(numbers: list[int], rows: int, take
     assert _count_rows(found) == rows
 
 
-def test_fewer_rows_are_timed_where_each_has_many_texts() -> None:
-    queries = [number for number in range(100) for _ in range(30)]
-    (found,) = sample_examples([build(queries)], 500)
-    assert (_count_rows(found), len(found)) == (33, 990), "two texts for each of the 500 rows"
-    (found,) = sample_examples([build(queries)], 16)
-    assert _count_rows(found) == 8, "but not fewer than these"
-    assert _count_rows(sample_examples([build(queries)], 4)[0]) == 4
+def test_fewer_rows_are_timed_where_they_are_long() -> None:
+    queries = build([number for number in range(100) for _ in range(320)])  # of 640 tokens each
+    (found,) = sample_examples([queries], 500)
+    assert (_count_rows(found), len(found.ids)) == (50, 32_000), "64 tokens for each of the 500 rows"
+    assert _count_rows(sample_examples([queries], 60)[0]) == 8, "but not fewer than these"
+    assert _count_rows(sample_examples([queries], 4)[0]) == 4
 
 
 def test_all_models_are_timed_on_the_same_rows() -> None:
     """One that reads shorter texts has more windows."""
-    short, long = build([number for number in range(100) for _ in range(4)]), build(list(range(100)))
+    short, long = build([number for number in range(100) for _ in range(64)]), build(list(range(100)))
     many, few = sample_examples([short, long], 60)
     assert sorted(set(many.numbers.tolist())) == few.numbers.tolist()
     assert len(few) == 30
