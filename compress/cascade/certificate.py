@@ -21,6 +21,7 @@ from compress.measure.cost import CostPlan
 from compress.measure.measured_model import MeasuredModel
 from compress.measure.models import measure
 from compress.measure.subject import Subject
+from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import versions
 from compress.predict.real_texts import choose_calls, sample_texts
@@ -30,6 +31,8 @@ from evaluation.cost.device import describe
 from evaluation.thresholds import Selection
 
 FORMAT, EXITS_FORMAT = "cascade-1", "exits-1"
+METHODS = {FORMAT: cascades.METHOD, EXITS_FORMAT: "early_exit"}
+"""Format → the method of the model and of its run."""
 CERTIFIED, EXCEEDED = "certified", "exceeded"
 REPEATS, SECONDS = 20, 10.0
 THROUGHPUT = 64

@@ -317,6 +317,7 @@ def _build_candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str
         method=chosen.meta.method or "model",
         figures=values,
         dataset=dataset,
+        context={**context, "metric": metric} if metric else context,
         facts=facts,
     )
 

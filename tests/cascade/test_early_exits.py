@@ -30,6 +30,7 @@ from compress.onnx.runtimes import Runtime
 from compress.predict import real_texts
 from compress.predict.predictor import Predictor
 from compress.predict.real_texts import TextCalls, TextLatency
+from compress.tracking.records import read
 
 
 def test_an_exit_learns_the_models_answers() -> None:
@@ -149,6 +150,10 @@ def test_a_model_answers_early(tmp_path: Path, parent: Path, rows: Path, texts: 
     assert inspect(output).meta.method == "early_exit"
     assert inspect(output).meta.max_length == 12, "it reads texts as it was certified"
     assert [p.name for p in inspect(output).meta.lineage] == ["parent"]
+    said = [record for record in read(tmp_path / "early-run").records if record["op"] == "params"]
+    params = {key: value for record in said for key, value in record["values"].items()}
+    assert (params["method"], params["models"]) == ("early_exit", "parent")
+    assert params["exit_layers"] == ", ".join(str(stage["layer"]) for stage in exits)
     card = (output / "README.md").read_text()
     assert "certificate: certified" in card
     assert "all models together" not in card
@@ -173,7 +178,7 @@ def test_the_model_itself_where_exits_do_not_pay(
     made = compress.cascade(
         [parent], str(rows), output=tmp_path / "same", exit_layers=[1], max_drop=10, device="cpu", quiet=True
     )
-    assert (made["is_cascade"], made["models"], made["certificate"]) == (False, ["parent"], None)
+    assert (made["is_cascade"], made["chosen"], made["certificate"]) == (False, ["parent"], None)
     assert not load_model(tmp_path / "same").heads["task"].exits
 
 

@@ -35,7 +35,7 @@ def test_the_small_model_answers_what_it_is_sure_of(
     made = compress.cascade([parent, small], str(data), output=output, max_drop=10, device="cpu", quiet=True)
     assert capsys.readouterr().out == ""
     found = made["certificate"]
-    assert made["models"] == ["small", "parent"], "sorted by latency, whatever the order given"
+    assert made["chosen"] == ["small", "parent"], "sorted by latency, whatever the order given"
     assert found == json.loads((output / "certificate.json").read_text())
     assert found["status"] == "certified"
     first, last = found["stages"]
@@ -98,7 +98,7 @@ def test_the_single_model_where_no_cascade_is_faster(
 ) -> None:
     known_latencies["small"] = 9.5
     made = compress.cascade([small, parent], str(data), output=tmp_path / "one", max_drop=0, device="cpu", quiet=True)
-    assert (made["is_cascade"], made["models"], made["certificate"]) == (False, ["parent"], None)
+    assert (made["is_cascade"], made["chosen"], made["certificate"]) == (False, ["parent"], None)
     assert made.model.predict("some text")[0].as_json() == compress.load(parent).predict("some text")[0].as_json()
 
 
@@ -106,8 +106,8 @@ def test_a_bound_that_the_test_rows_break(
     tmp_path: Path, small: Path, parent: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"status": "exceeded", "difference": {"value": -0.07, "low": -0.12, "high": -0.02}}
-    document = {"folder": "cascade", "is_cascade": True, "models": ["small", "parent"], "certificate": found}
-    monkeypatch.setattr(run, "join_models", lambda request, output: document)
+    document = {"folder": "cascade", "is_cascade": True, "chosen": ["small", "parent"], "certificate": found}
+    monkeypatch.setattr(run, "join_models", lambda request, output, open_run: document)
     with pytest.raises(UserError, match=r"loses more than allowed on the test rows: 7\.00 points, bound 5") as caught:
         compress.cascade([small, parent], str(data), output=tmp_path / "new", max_drop=5, device="cpu", quiet=True)
     assert caught.value.code == 3
