@@ -160,6 +160,17 @@ def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
     )
 
 
+def test_the_speed_is_the_one_of_the_table() -> None:
+    """It is the ratio of the median rounds, not of the means, and left out where it is not known."""
+    latency = {"mean": 10.0, "p50": 9.0, "p95": 20.0, "tokenization": 1.0, "quiet": True}
+    found: dict[str, Any] = {
+        "latency": latency, "parent": {"name": "big", "latency": {"mean": 14.0}}, "speedup": 1.5
+    }  # fmt: skip
+    said = certificate._describe_latency(found)
+    assert said.endswith("1.50x the speed of big by the median rounds; the mean of big is 14.00 ms")
+    assert "the speed" not in certificate._describe_latency({**found, "speedup": None})
+
+
 def test_the_choice_says_for_which_models_its_confidence_holds() -> None:
     found: dict[str, Any] = {
         "format": "cascade-1",
