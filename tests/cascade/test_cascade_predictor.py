@@ -146,11 +146,12 @@ def test_a_folder_that_lost_files_or_was_changed(tmp_path: Path, small: Path, pa
     file = folder / "cascade.json"
     whole = json.loads(file.read_text())
     for change, message in (
-        ({"stages": whole["stages"][:1]}, "stages: Tuple should have at least 2 items"),
+        ({"stages": whole["stages"][1:]}, "at least two models, each in a folder of its own"),
+        ({"stages": [{**one, "folder": "stage-1"} for one in whole["stages"]]}, "each in a folder of its own"),
         ({"stages": whole["stages"][::-1]}, "every model but the last needs a threshold"),
         ({"stages": [{**whole["stages"][0], "threshold": 2}, whole["stages"][1]]}, "stages.0.threshold"),
         ({"stages": [{**whole["stages"][0], "folder": "../small"}, whole["stages"][1]]}, "stages.0.folder"),
-        ({"format_version": 2}, "format_version"),
+        ({"format_version": 2}, "format version 2 is newer than this program's 1; upgrade compress"),
     ):
         file.write_text(json.dumps({**whole, **change}))
         with pytest.raises(UserError, match=message):
@@ -164,6 +165,13 @@ def test_a_folder_that_lost_files_or_was_changed(tmp_path: Path, small: Path, pa
         open_predictor(folder)
     shutil.rmtree(folder / "stage-2")
     with pytest.raises(UserError, match="stage-2, the model parent, is missing"):
+        open_predictor(folder)
+
+
+def test_a_model_with_other_labels(tmp_path: Path, small: Path, make_folder: Maker) -> None:
+    folder = write_cascade(tmp_path / "both", [small, make_folder("other", labels=("a", "b", "c"))], [0.6])
+    message = "stage-2: the labels of this model are not those of its cascade: a, b, c against x, y, z; restore it"
+    with pytest.raises(UserError, match=message):
         open_predictor(folder)
 
 
