@@ -109,7 +109,10 @@ def test_memory_is_measured_in_sessions_that_took_none_yet(
     session = exported.run
     assert exported.reopen().run is not session
     assert exported.run is session
-    both = CascadePredictor(write_cascade(tmp_path / "both", [small, parent], [0.6]), runtime="onnxruntime")
+    folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
+    for stage in ("stage-1", "stage-2"):
+        (folder / stage / model_file.RECORD).touch()
+    both = CascadePredictor(folder, runtime="onnxruntime")
     assert all(a.run is not b.run for a, b in zip(both.models, both.reopen().models, strict=True))
 
 
@@ -173,6 +176,14 @@ def test_a_model_with_other_labels(tmp_path: Path, small: Path, make_folder: Mak
     message = "stage-2: the labels of this model are not those of its cascade: a, b, c against x, y, z; restore it"
     with pytest.raises(UserError, match=message):
         open_predictor(folder)
+
+
+def test_a_runtime_that_no_model_is_for(tmp_path: Path, small: Path, parent: Path) -> None:
+    folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
+    with pytest.raises(UserError, match=r"stage-1: no model\.onnx; export the models first .*, then join them again"):
+        open_predictor(folder, runtime="onnxruntime")
+    with pytest.raises(UserError, match="--runtime torch-int8: no model of this cascade is quantized"):
+        open_predictor(folder, runtime="torch-int8")
 
 
 def test_random_tokens_are_no_texts(tmp_path: Path, small: Path, parent: Path) -> None:
