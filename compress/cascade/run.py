@@ -27,6 +27,7 @@ from compress.stages.shared.labelled_data import settings_for
 from compress.stages.shared.validation import task_choice
 from compress.storage import atomic, manifest
 from compress.storage.disk import find_free_folder
+from compress.storage.signals import StopFlag
 from compress.tracking import TrackedRun, experiment, open_requested_run, resolve_store, ui_lines
 
 
@@ -52,11 +53,6 @@ def cascade(
     largest = max((modelfolder.inspect(folder) for folder in folders), key=lambda info: info.parameters)
     recipe, table = open_labelled(largest, options, console)
     assert recipe.data is not None
-    request = CascadeRequest(
-        dict(zip(label_models(folders), folders, strict=True)), table, recipe.data.max_length,
-        settings_for(recipe, table), max_drop, console, options.device, get_requested_runtime(options),
-        confidence=confidence,
-    )  # fmt: skip
 
     def open_run(method: str) -> TrackedRun:
         return open_requested_run(
@@ -64,9 +60,17 @@ def cascade(
             quality=f"quality/{task_choice(table)[0]}", warn=console.warn,
         )  # fmt: skip
 
-    document = (
-        join_models(request, output, open_run) if exits is None else make_early_model(request, exits, output, open_run)
-    )
+    with StopFlag() as stop:  # what is being written is removed then
+        request = CascadeRequest(
+            dict(zip(label_models(folders), folders, strict=True)), table, recipe.data.max_length,
+            settings_for(recipe, table), max_drop, console, options.device, get_requested_runtime(options),
+            confidence=confidence, check_stop=stop.check,
+        )  # fmt: skip
+        document = (
+            join_models(request, output, open_run)
+            if exits is None
+            else make_early_model(request, exits, output, open_run)
+        )
     if not document["is_cascade"]:
         with atomic.new_folder(output) as temp:
             copy_model(Path(document["folder"]), temp, left=[manifest.NAME])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,14 @@ from compress.cascade.request import CascadeRequest
 from compress.cli.cascade import command
 from compress.console import Console
 from compress.contracts import Needs, Override, RunOptions, Teacher
-from compress.errors import UserError
+from compress.errors import Stopped, UserError
 from compress.measure.labelled import open_labelled
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 from compress.onnx.runtimes import Runtime
 from compress.predict import real_texts
 from compress.predict.predictor import Predictor
 from compress.predict.real_texts import TextCalls, TextLatency
+from compress.storage.signals import StopFlag
 from compress.tracking.records import read
 
 
@@ -128,6 +130,23 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
     monkeypatch.setattr(add, "measure_costs", look_up)
     return known
+
+
+@pytest.mark.parametrize("place", [0, 2, 4])
+def test_a_signal_stops_it_and_nothing_is_left(
+    tmp_path: Path, parent: Path, rows: Path, known_costs: object, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    calls = iter([*[None] * place, "SIGTERM"])
+    monkeypatch.setattr(StopFlag, "requested", property(lambda flag: next(calls, None)))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with pytest.raises(Stopped, match="stopped by SIGTERM"):
+        compress.cascade(
+            parent, str(rows), output=tmp_path / "new", max_drop=40, exit_layers="auto", runtime="torch",
+            device="cpu", quiet=True,
+        )  # fmt: skip
+    assert not list(tmp_path.glob("*new*"))
+    assert not list((tmp_path / "temporary").glob("compress-exits*"))
 
 
 def test_a_model_answers_early(tmp_path: Path, parent: Path, rows: Path, texts: list[str], known_costs: object) -> None:

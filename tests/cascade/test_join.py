@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from compress.cascade.request import CascadeRequest
 from compress.encoder.config.encoder import HeadConfig
 from compress.errors import Stopped, UserError
 from compress.modelfolder import cascade as cascades
+from compress.storage.signals import StopFlag
 from evaluation.thresholds import CascadeChoice, Selection
 
 
@@ -67,14 +67,9 @@ def test_a_signal_stops_it_and_nothing_is_left(
     tmp_path: Path, small: Path, parent: Path, data: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     """place: of the progress report that finds the signal; the first are of scoring on validation and on test rows."""
-    calls = iter([*[None] * place, Stopped("SIGINT")])
-
-    def check_stop() -> None:
-        if (found := next(calls, None)) is not None:
-            raise found
-
-    monkeypatch.setattr(run, "CascadeRequest", functools.partial(CascadeRequest, check_stop=check_stop))
-    with pytest.raises(Stopped):
+    calls = iter([*[None] * place, "SIGTERM"])
+    monkeypatch.setattr(StopFlag, "requested", property(lambda flag: next(calls, None)))
+    with pytest.raises(Stopped, match="stopped by SIGTERM"):
         compress.cascade([small, parent], str(data), output=tmp_path / "new", max_drop=10, device="cpu", quiet=True)
     assert not list(tmp_path.glob("*new*"))
 

@@ -100,14 +100,14 @@ def _train(request: CascadeRequest, options: ExitOptions, predictor: Predictor, 
 
     def compute(rows: Any, split: str) -> ExitStates:
         examples = predictor.encode_rows(rows, max_length=request.max_length)
-        with console.slow_progress(f"computing states of {split} rows", len(examples), "rows") as progress:
+        with request.watch(f"computing states of {split} rows", len(examples), "rows") as progress:
             return compute_states(
                 prepared, examples, layers, max_tokens=MAX_TOKENS, device=request.device, told=progress.update
             )
 
     seen, known = compute(train.take(np.sort(chosen)), "training"), compute(held, SPLIT)
     gold, proposing, heads = np.asarray(held.labels), request.proposing, {}
-    with console.slow_progress("training the exits", len(layers), "exits") as progress:
+    with request.watch("training the exits", len(layers), "exits") as progress:
         for done, layer in enumerate(layers, 1):
             heads[layer] = train_exit(seen.states[layer], seen.logits, options.seed)
             progress.update(done)
@@ -187,7 +187,7 @@ def _count_answers(request: CascadeRequest, made: Model, predictor: Predictor) -
     model = prepare(made, predictor.precision)
     examples = predictor.encode_rows(request.table.split("test"), max_length=request.max_length)
     counts = np.zeros(len(made.exits) + 1, dtype=np.int64)
-    with request.console.slow_progress("counting the rows of each exit", len(examples), "rows") as progress:
+    with request.watch("counting the rows of each exit", len(examples), "rows") as progress:
         for batch in evaluation_batches(examples, MAX_TOKENS):
             counts += np.bincount(model.find_exits(batch.to(request.device)).cpu().numpy(), minlength=len(counts))
             progress.update(int(counts.sum()))
