@@ -49,7 +49,7 @@ class Candidate:
     (`pyfunc.write_loader`); None: nothing but the folder.
 
     name: what people call it.  dataset: (name, digest) that the figures were measured on.  context: under which
-    conditions (`contracts.Measurement`).  facts: tags of the version.
+    conditions (`contracts.Measurement`).  params: of its run, by MLflow name.  facts: tags of the version.
     """
 
     folder: Path
@@ -60,6 +60,7 @@ class Candidate:
     figures: Mapping[str, float]
     dataset: tuple[str, str] | None
     context: Mapping[str, str]
+    params: Mapping[str, object]
     facts: Mapping[str, str]
 
 
@@ -183,7 +184,7 @@ def _log(
         )
         if candidate.dataset:
             run.dataset(*candidate.dataset)
-        run.params({"method": candidate.method})
+        run.params({"method": candidate.method, **candidate.params})
         run.note(read_card(candidate.folder, CARD_LIMIT))
         key = run.model(
             candidate.folder,

@@ -101,6 +101,7 @@ def test_a_promoted_cascade_answers_with_all_its_models(
     assert _promote(store, folder, "--as", "champion") == 0
     (listed,) = list_runs(store)
     assert (listed.name, listed.metric, listed.metrics["quality/accuracy"]) == ("both", "accuracy", 0.9)
+    assert listed.params["student.layers"] == "2", "an axis of the page's charts: a run without it is left out"
     found = download_model("models:/opinions@champion", store.uri)
     assert is_cascade(found)
     assert modelfolder.fingerprint(found) == modelfolder.fingerprint(folder)
