@@ -97,7 +97,7 @@ def test_labels_are_matched_by_name() -> None:
     assert outputs_in_order(["LABEL_0", "LABEL_1"], ["bad", "good"], where="x") == [0, 1]
     assert outputs_in_order(["score"], ["score"], where="x") == [0]
     for found in (["a", "b"], ["a", "b", "d"], ["LABEL_0", "LABEL_1"]):
-        with pytest.raises(UserError, match="x: the teachers have different labels"):
+        with pytest.raises(UserError, match="x: the models have different labels"):
             outputs_in_order(found, ["a", "b", "c"], where="x")
 
 
@@ -223,8 +223,8 @@ def test_those_that_do_not_fit_are_refused(folder: Maker, toy_tokenizer_files: d
     same = folder("copy")
     cases = {
         "teacher copy: teachers a and copy are the same model": same,
-        "teacher l: the teachers have different labels": folder("l", 2, ("x", "y", "w")),
-        "teacher n: the teachers have different labels": folder("n", 2, ("x", "y")),
+        "teacher l: the models have different labels": folder("l", 2, ("x", "y", "w")),
+        "teacher n: the models have different labels": folder("n", 2, ("x", "y")),
         "teacher r: the teachers are for different tasks: classification regression and classification "
         "single label of a": folder("r", 2, ("s",), head=HeadConfig("classification", labels=1, problem="regression")),
         "teacher t: the teachers have different tokenizers": folder("t", 2, tokenizer=other),

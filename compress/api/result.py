@@ -56,7 +56,8 @@ class Result:
         """The run's id in the MLflow store; None where nothing was tracked, or the store has not received it yet."""
         from compress.tracking import read_stored_run_id
 
-        return None if self.folder is None else read_stored_run_id(self.folder)
+        found = self._document.get("run", self._document.get("folder"))
+        return None if found is None else read_stored_run_id(Path(found))
 
     @property
     def table(self) -> Table:

@@ -21,6 +21,7 @@ from compress.measure.cost import CostPlan
 from compress.measure.measured_model import MeasuredModel
 from compress.measure.models import measure
 from compress.measure.subject import Subject
+from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import versions
 from compress.predict.real_texts import choose_calls, sample_texts
@@ -30,6 +31,8 @@ from evaluation.cost.device import describe
 from evaluation.thresholds import Selection
 
 FORMAT, EXITS_FORMAT = "cascade-1", "exits-1"
+METHODS = {FORMAT: cascades.METHOD, EXITS_FORMAT: "early_exit"}
+"""Format → the method of the model and of its run."""
 CERTIFIED, EXCEEDED = "certified", "exceeded"
 REPEATS, SECONDS = 20, 10.0
 THROUGHPUT = 64
@@ -193,7 +196,7 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
 
 
 def _describe_latency(found: Mapping[str, Any]) -> str:
-    latency, parent = found["latency"], found["parent"]["latency"]
+    latency, parent, speedup = found["latency"], found["parent"]["latency"], found["speedup"]
     if latency["mean"] is None:
         return "latency unknown: the machine was busy"
     how = "" if latency["quiet"] else ", on a busy machine"
@@ -201,9 +204,9 @@ def _describe_latency(found: Mapping[str, Any]) -> str:
         f"mean {latency['mean']:.2f} ms for a text, median {latency['p50']:.2f}, p95 {latency['p95']:.2f}, "
         f"{latency['tokenization']:.2f} of the mean tokenization{how}"
     )
-    if parent["mean"] is not None:
-        times = parent["mean"] / latency["mean"]
-        line += f"; {times:.2f}x the speed of {found['parent']['name']}, whose mean is {parent['mean']:.2f} ms"
+    if parent["mean"] is not None and speedup is not None:
+        name, mean = found["parent"]["name"], parent["mean"]
+        line += f"; {speedup:.2f}x the speed of {name} by the median rounds; the mean of {name} is {mean:.2f} ms"
     return line
 
 

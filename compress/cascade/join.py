@@ -9,21 +9,24 @@ from typing import Any
 from compress.cascade import certificate
 from compress.cascade.candidates import Candidate, find_parent, gather_scores, measure_candidates
 from compress.cascade.certificate import MeasuredCascade
+from compress.cascade.journal import OpenRun, log_certified
 from compress.cascade.request import CascadeRequest, remove_chunks, require_several
 from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import Stage
 from compress.modelfolder.meta import CERTIFICATE, FolderMeta, Parent
+from compress.run.publish import slices_note
 from compress.storage import atomic
 from evaluation.thresholds import Selection, choose_cascade
 
 
-def join_models(request: CascadeRequest, output: Path) -> dict[str, Any]:
+def join_models(request: CascadeRequest, output: Path, open_run: OpenRun) -> dict[str, Any]:
     """Write `output`: the cascade with the least expected latency within the bound. Where none is faster than the
     fastest single model within it, nothing is written, and `folder` is that model's. What is done is told; returns the
     document of --json.
 
-    Nothing is written before all is measured. Raises UserError as `CascadeRequest.check` does.
+    open_run: of the tracked run, for a cascade that was written. Nothing is written before all is measured. Raises
+    UserError as `CascadeRequest.check` does.
     """
     require_several(list(request.models))
     request.check()
@@ -41,22 +44,21 @@ def join_models(request: CascadeRequest, output: Path) -> dict[str, Any]:
     if choice is single:
         console.result(request.describe_none("no cascade of these models", "is", names[0], found.tested))
         folder = candidates[single.models[0]].folder
-        return {"folder": str(folder), "is_cascade": False, "models": names, "certificate": None}
+        return {"folder": str(folder), "is_cascade": False, "chosen": names, "certificate": None}
     left = [c.name for i, c in enumerate(candidates) if i not in choice.models]
     console.note(
         f"chosen: {', then '.join(names)}; expected mean {choice.ms:.2f} ms, {single.ms:.2f} ms of "
         f"{candidates[single.models[0]].name} alone" + (f"; not needed: {', '.join(left)}" if left else "")
     )
-    issued = _write(request, candidates, parent, found, output)
-    for line in certificate.sentences(issued):
-        console.result(line)
-    console.result(f"wrote {output}")
-    return {"folder": str(output), "is_cascade": True, "models": names, "certificate": issued}
+    issued, measured = _write(request, candidates, parent, found, output)
+    told = log_certified(request, output, issued, measured, open_run)
+    return {"folder": str(output), "is_cascade": True, "chosen": names, "certificate": issued, **told}
 
 
 def _write(
     request: CascadeRequest, candidates: Sequence[Candidate], parent: int, selected: Selection, output: Path
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], MeasuredCascade]:
+    """(the certificate, which is in the folder too; what was measured)."""
     choice = selected.choice
     chosen = [candidates[i] for i in choice.models]
     stages = [
@@ -73,7 +75,7 @@ def _write(
         atomic.write_json(temp / CERTIFICATE, found)
         lines = [certificate.describe_stage(stage) for stage in found["stages"]]
         cascades.describe(temp, _with_figures(meta, measured, found), output.name, lines)
-    return found
+    return found, measured
 
 
 def _describe(request: CascadeRequest, chosen: Sequence[Candidate], parent: Candidate) -> FolderMeta:
@@ -94,7 +96,8 @@ def _describe(request: CascadeRequest, chosen: Sequence[Candidate], parent: Cand
 
 def _with_figures(meta: FolderMeta, measured: MeasuredCascade, found: Mapping[str, Any]) -> FolderMeta:
     notes = tuple(f"certificate: {line}" for line in certificate.sentences(found))
-    whole = meta.with_measurement(measured.cascade.measurement, measured.parent.measurement)
+    ours, theirs = measured.cascade, measured.parent
+    whole = meta.with_measurement(ours.measurement, theirs.measurement, slices_note(ours))
     return whole.model_copy(update={"notes": notes})
 
 

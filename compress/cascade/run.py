@@ -9,6 +9,7 @@ from compress.cascade.certificate import EXCEEDED
 from compress.cascade.exits.add import make_early_model
 from compress.cascade.exits.options import ExitOptions
 from compress.cascade.join import join_models
+from compress.cascade.journal import name_run_folder
 from compress.cascade.request import CascadeRequest, require_one, require_several
 from compress.console import Console
 from compress.contracts import RunOptions
@@ -23,7 +24,11 @@ from compress.modelfolder.resolve import resolve
 from compress.predict.fastest import get_requested_runtime
 from compress.run.folder import new_output
 from compress.stages.shared.labelled_data import settings_for
+from compress.stages.shared.validation import task_choice
 from compress.storage import atomic, manifest
+from compress.storage.disk import find_free_folder
+from compress.storage.signals import StopFlag
+from compress.tracking import TrackedRun, experiment, open_requested_run, resolve_store, ui_lines
 
 
 def cascade(
@@ -40,7 +45,7 @@ def cascade(
     require_several(models) if exits is None else require_one(models)
     output = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
-    repository = HubRepository.requested(options)
+    repository, store = HubRepository.requested(options), resolve_store(options.tracking_uri)
     folders = [resolve(name, options.tracking_uri) for name in models]
     places = [folder.resolve() for folder in folders]
     if repeated := next((name for name, place in zip(models, places, strict=True) if places.count(place) > 1), None):
@@ -48,18 +53,33 @@ def cascade(
     largest = max((modelfolder.inspect(folder) for folder in folders), key=lambda info: info.parameters)
     recipe, table = open_labelled(largest, options, console)
     assert recipe.data is not None
-    request = CascadeRequest(
-        dict(zip(label_models(folders), folders, strict=True)), table, recipe.data.max_length,
-        settings_for(recipe, table), max_drop, console, options.device, get_requested_runtime(options),
-        confidence=confidence,
-    )  # fmt: skip
-    document = join_models(request, output) if exits is None else make_early_model(request, exits, output)
+
+    def open_run(method: str) -> TrackedRun:
+        return open_requested_run(
+            find_free_folder(name_run_folder(output)), options, name=output.name, method=method,
+            quality=f"quality/{task_choice(table)[0]}", warn=console.warn,
+        )  # fmt: skip
+
+    with StopFlag() as stop:  # what is being written is removed then
+        request = CascadeRequest(
+            dict(zip(label_models(folders), folders, strict=True)), table, recipe.data.max_length,
+            settings_for(recipe, table), max_drop, console, options.device, get_requested_runtime(options),
+            confidence=confidence, check_stop=stop.check,
+        )  # fmt: skip
+        document = (
+            join_models(request, output, open_run)
+            if exits is None
+            else make_early_model(request, exits, output, open_run)
+        )
     if not document["is_cascade"]:
         with atomic.new_folder(output) as temp:
             copy_model(Path(document["folder"]), temp, left=[manifest.NAME])
         document["folder"] = str(output)
-        console.result(f"wrote {output}, a copy of {document['models'][0]}")
+        console.result(f"wrote {output}, a copy of {document['chosen'][0]}")
     found = document["certificate"]
+    if found is not None:
+        for line in ui_lines(store, experiment(options)):
+            console.result(f"see it   {line}")
     exceeded = found is not None and found["status"] == EXCEEDED
     push_and_print(console, document, output, None if exceeded else repository)
     if found is not None and exceeded:

@@ -60,7 +60,7 @@ def read_exit_options(layers: str | None, rows: int | None, seed: int | None) ->
 )
 @click.option("--seed", type=int, metavar="N", help="Early exits: random seed of their training (default: 0).")
 @required_output()
-@shared("data", "device", "runtime", "push")
+@shared("data", "device", "runtime", "push", "store", "experiment")
 def command(
     options: RunOptions,
     models: tuple[str, ...],
@@ -90,6 +90,9 @@ def command(
     With --exit-layers, one model gets linear heads after some of its layers, trained on its own answers to training
     rows; its weights stay as they are. A text that such an exit is sure of skips the other layers. Exits and thresholds
     are chosen and certified in the same way, and an int8 model stays one. The output holds all in one model.onnx.
+
+    A cascade or early exits that were written are logged to MLflow, with the parent; the files of this run are in a
+    folder beside the output, such as runs/cascade-run.
 
     Single-label classification only. Experimental: the certificate says what is gained. Exit code 3: the loss on the
     test rows is above --max-drop; the folder is written in any case.

@@ -306,6 +306,7 @@ def _build_candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str
     metric = _find_metric(measured)
     wanted = (f"quality/{metric}", "size/disk_mb", "speed/latency_p50_ms", f"vs_teacher/{metric}_difference")
     values: Mapping[str, float] = measured.values if measured else {}
+    shape = inspect(chosen.folder).config
     facts = {key: f"{values[key]:.6g}" for key in wanted if key in values}
     if chosen.figures:
         facts["compress.gates"] = "; ".join(f.sentence() for f in chosen.figures)
@@ -317,6 +318,8 @@ def _build_candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str
         method=chosen.meta.method or "model",
         figures=values,
         dataset=dataset,
+        params={"student.layers": shape.depth, "student.hidden": shape.hidden},
+        context={**context, "metric": metric} if metric else context,
         facts=facts,
     )
 

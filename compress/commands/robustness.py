@@ -27,6 +27,7 @@ from compress.report.rows import description
 from compress.stages.shared.labelled_data import settings_for
 from compress.stages.shared.task_head import check_same_task
 from compress.storage import atomic
+from compress.storage.disk import find_free_folder
 from compress.tracking import TrackedRun, open_requested_run
 from evaluation.quality.intervals import Interval
 from evaluation.quality.robustness import Figure, Point, differences, robustness
@@ -204,13 +205,7 @@ def free_folder(output: Path | None, name: str, disturbance: str) -> Path:
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise UserError("the folder is not empty", where=str(output), do="name a new folder", code=ExitCode.REFUSED)
         return output
-    plain = Path("runs") / f"{disturbance}-{name.replace('/', '-')}"
-    number = 1
-    folder = plain
-    while folder.exists():
-        number += 1
-        folder = plain.with_name(f"{plain.name}-{number}")
-    return folder
+    return find_free_folder(Path("runs") / f"{disturbance}-{name.replace('/', '-')}")
 
 
 def make_table(

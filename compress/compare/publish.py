@@ -14,6 +14,7 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.report.slice_table import slices_from_json
 from compress.storage import atomic
+from compress.storage.disk import find_free_folder
 from compress.tracking import open_requested_run
 from compress.tracking.reading import Reader, StoredRun
 
@@ -113,7 +114,7 @@ def log(
     console: Console,
 ) -> Path:
     """A run of the store with the files as artifacts and the table as its note; returns its folder."""
-    folder = _find_free_folder(Path("runs") / "comparison")
+    folder = find_free_folder(Path("runs") / "comparison")
     folder.mkdir(parents=True)
     with open_requested_run(folder, options, method="compare", role="comparison", warn=console.warn) as run:
         for name, text in files.items():
@@ -124,12 +125,4 @@ def log(
     console.result(f"page     {folder / next(iter(files))}")
     for line in run.ui_lines():
         console.result(f"see it   {line}")
-    return folder
-
-
-def _find_free_folder(plain: Path) -> Path:
-    folder, number = plain, 1
-    while folder.exists():
-        number += 1
-        folder = plain.with_name(f"{plain.name}-{number}")
     return folder

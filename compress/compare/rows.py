@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from compress.contracts import FAKE
 from compress.report.rows import METRICS
+from compress.tracking.names import MEASURED
 from compress.tracking.reading import StoredRun
 from evaluation.frontier import Candidate
 from evaluation.quality.pairing import ResampledMetric
@@ -23,7 +24,6 @@ CONDITIONS = ("device", "threads", "latency_shape", SERVING)
 RUNTIME, DATA = "runtime", "data"
 _SHAPE = (SIZE, "size/params_m", "size/params_no_embedding_m", "speed/gflops")
 _PARAMS = {"latency_shape": "latency.shape"}
-_MEASURED = "measured."
 _TIMED = ("speed/latency", "speed/throughput", SPEEDUP, "vs_teacher/throughput")
 
 
@@ -129,7 +129,7 @@ def drop_busy_speeds(values: Mapping[str, float], context: Mapping[str, str]) ->
 
 def of_run(run: StoredRun, name: str, resampled: ResampledMetric | None) -> Row:
     """A run of the store. name: how it is shown."""
-    context = {k.removeprefix(_MEASURED): v for k, v in run.tags.items() if k.startswith(_MEASURED)}
+    context = {k.removeprefix(MEASURED): v for k, v in run.tags.items() if k.startswith(MEASURED)}
     own = {k.removeprefix("compress."): v for k, v in run.tags.items() if k in _OWN}
     facts = {**run.params, **own, "experiment": run.experiment, "run": run.run_id, "run_name": run.name}
     values = drop_busy_speeds({k: float(v) for k, v in run.metrics.items() if math.isfinite(v)}, context)

@@ -7,6 +7,7 @@ from typing import Any
 
 from compress.cascade.certificate import CERTIFIED
 from compress.cascade.join import join_models
+from compress.cascade.journal import name_run_folder
 from compress.cascade.request import CascadeRequest
 from compress.fit.cost.serving import FLOAT
 from compress.fit.journal import Journal
@@ -43,7 +44,7 @@ def join_family(
     if not models:
         case.console.result("no cascade: no model of this fit is better than the parent in size or latency")
         return {
-            "folder": str(best.folder), "is_cascade": False, "models": [best.name], "certificate": None,
+            "folder": str(best.folder), "is_cascade": False, "chosen": [best.name], "certificate": None,
             "accepted": False,
         }  # fmt: skip
     request = CascadeRequest(
@@ -54,6 +55,8 @@ def join_family(
         check_stop=case.clock.check,
     )  # fmt: skip
     case.console.note(f"joining {len(request.models)} models into a cascade")
-    found = join_models(request, output)
+    found = join_models(
+        request, output, lambda method: journal.child(name_run_folder(output), OUTPUT, "student", method)
+    )
     certificate = found["certificate"]
     return {**found, "accepted": certificate is not None and certificate["status"] == CERTIFIED}

@@ -10,7 +10,7 @@ from compress.fit.cost.serving import Serving
 from compress.fit.make.evaluator import Evaluation
 from compress.fit.request.case import Case
 from compress.modelfolder import folder as modelfolder
-from compress.tracking import TrackedRun, open_run
+from compress.tracking import TrackedRun, open_child
 
 
 class Journal:
@@ -27,12 +27,11 @@ class Journal:
             "compress.fit_data": self.case.table.fingerprint,
         }
 
-    def child(self, folder: Path, name: str, role: str) -> TrackedRun:
+    def child(self, folder: Path, name: str, role: str, method: str = "fit") -> TrackedRun:
         """A run below the fit's, in `folder`, begun or continued."""
-        return open_run(
-            folder, experiment=self.log.experiment, name=f"{self.path.name}/{name}", method="fit", role=role,
-            parent=self.log.parent, store=self.log.store, quality=f"quality/{self.case.metric}",
-            warn=self.case.console.warn, tags=self.tags(),
+        return open_child(
+            self.log, folder, name=f"{self.path.name}/{name}", method=method, role=role,
+            quality=f"quality/{self.case.metric}", warn=self.case.console.warn, tags=self.tags(),
         )  # fmt: skip
 
     def record(self, folder: Path, judged: Evaluation, **params: Any) -> None:

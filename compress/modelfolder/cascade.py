@@ -29,6 +29,7 @@ from compress.storage import atomic, safe
 from compress.storage.trees import copy_files
 
 METHOD = "cascade"
+FORMAT_VERSION = 1
 RESTORE = "restore it, or make the cascade again: compress cascade"
 
 
@@ -49,8 +50,8 @@ class Stage(BaseModel):
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format_version: Literal[1] = 1
-    stages: Annotated[tuple[Stage, ...], Field(min_length=2)]
+    format_version: Literal[1] = FORMAT_VERSION
+    stages: tuple[Stage, ...]
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,21 @@ def read(path: Path | str) -> Cascade:
     """What a cascade's folder says. Raises UserError for a file that is damaged, and for a model that is missing."""
     folder = Path(path)
     file = folder / CASCADE
+    said = safe.read_json(file, 1 << 20)
+    version = said.get("format_version")
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise UserError(
+            f"format version {version} is newer than this program's {FORMAT_VERSION}", where=str(file),
+            do="upgrade compress",
+        )  # fmt: skip
     try:
-        stages = _File.model_validate(safe.read_json(file, 1 << 20)).stages
+        stages = _File.model_validate(said).stages
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
         raise UserError(f"{printable(key, 60)}: {first['msg']}", where=str(file), do=RESTORE) from None
+    if len(stages) < 2 or len({stage.folder for stage in stages}) < len(stages):
+        raise UserError("a cascade needs at least two models, each in a folder of its own", where=str(file), do=RESTORE)
     open_ended = [stage.threshold is None for stage in stages]
     if open_ended != [False] * (len(stages) - 1) + [True]:
         raise UserError(

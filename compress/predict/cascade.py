@@ -23,6 +23,7 @@ from compress.errors import UserError
 from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import is_cascade
+from compress.onnx import model_file
 from compress.onnx.model_file import find_file_runtime
 from compress.onnx.runtimes import IN_TORCH, Runtime
 from compress.predict.predictor import Predictor
@@ -38,9 +39,14 @@ def open_predictor(folder: Path, **how: Any) -> Predictor:
 def choose_stage_runtime(folder: Path, device: str, requested: Runtime | None = None) -> Runtime | None:
     """What computes a model of a cascade: the requested runtime, but torch where this is integers and the model is
     float. Without a request the runtime of its exported file if it has one; None: as of `Predictor`."""
-    if requested == "torch-int8" and modelfolder.inspect(folder).config.quantization is None:
+    if requested == "torch-int8" and not is_quantized(folder):
         return "torch"
     return requested or (find_file_runtime(folder) if device == "cpu" else None)
+
+
+def is_quantized(folder: Path) -> bool:
+    """Whether a model has integers that `torch-int8` computes with."""
+    return modelfolder.inspect(folder).config.quantization is not None
 
 
 def refuse_chunks(folder: Path) -> NoReturn:
@@ -65,13 +71,20 @@ class CascadePredictor(Predictor):
         self.folder, self.device = Path(folder), device
         self.cascade = cascades.read(self.folder)
         self.meta = self.cascade.meta
+        self._check_runtime(runtime)
         how: dict[str, Any] = {"device": device, "precision": precision, "task": task or self.meta.task}
         self.models = [
             Predictor(place, runtime=choose_stage_runtime(place, device, runtime), **how)
             for place in self.cascade.folders
         ]
         for model in self.models:
-            model.answer_in_order_of(self.meta.label_names)
+            try:
+                model.answer_in_order_of(self.meta.label_names)
+            except UserError as error:
+                raise UserError(
+                    "the labels of this model are not those of its cascade", where=str(model.folder), why=error.why,
+                    do=cascades.RESTORE,
+                ) from None  # fmt: skip
         first, last = self.models[0], self.models[-1]
         self.runtime, self.precision, self.config, self.head = last.runtime, last.precision, last.config, last.head
         self.tokenizer = first.tokenizer
@@ -88,6 +101,21 @@ class CascadePredictor(Predictor):
         self._order = None
         self.answered = np.zeros(len(self.models), dtype=np.int64)
         """(models,) rows that each model answered since `logits` was last called."""
+
+    def _check_runtime(self, runtime: Runtime | None) -> None:
+        """Raise UserError for a runtime that is not for every model, torch-int8 for none."""
+        if runtime is None:
+            return
+        if runtime == "torch-int8" and not any(is_quantized(place) for place in self.cascade.folders):
+            raise UserError(
+                "no model of this cascade is quantized", where=f"--runtime {runtime}", do="remove --runtime"
+            )
+        bare = next((place for place in self.cascade.folders if not (place / model_file.RECORD).is_file()), None)
+        if runtime not in IN_TORCH and bare is not None:
+            raise UserError(
+                f"no {model_file.FILE}", where=str(bare),
+                do="export the models first (compress export), then join them again: compress cascade",
+            )  # fmt: skip
 
     def with_runtime(self, runtime: Runtime) -> CascadePredictor:
         """All models in another runtime."""

@@ -114,7 +114,9 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
         lines.append(f"energy: of {c['energy_of']}, with idle power and whatever else ran")
     if c.get("contaminated") == "yes":
         least = "" if c.get("threads") == "1" else ", or use --threads 1, which other programs disturb less"
-        lines.append(f"no latency: other programs used the processor while it was timed; measure again{least}")
+        known = "speed/latency_p50_ms" in measurement.values  # a fit estimates it from the times of the parent
+        what = "the latency is an estimate" if known else "no latency"
+        lines.append(f"{what}: other programs used the processor while it was timed; measure again{least}")
     if c.get("clock") == "processor time":
         lines.append("other programs used the processor: latency is processor time, what a call takes when alone")
     for what, speed, ratio in _RATIOS:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from compress.errors import ExitCode, Stopped, UserError, list_some
 from compress.recipe import Recipe
 from compress.run.changes import list_changes
 from compress.storage import atomic, lock, safe, temporary
-from compress.storage.disk import make_folder, report_write_errors
+from compress.storage.disk import find_free_folder, make_folder, number_folders, report_write_errors
 from compress.storage.signals import continued_by
 from compress.tracking import resolve_store
 from compress.tracking.names import redact, redact_address
@@ -118,7 +118,7 @@ def _claim(request: Request, options: RunOptions, interrupted_teacher: Callable[
     name = request.recipe.name
     if options.output is not None:
         return _claim_named(Path(options.output), request, options.resume)
-    free = _find_free(name)
+    free = find_free_folder(RUNS / name)
     if options.resume:
         open_runs = [p for p in _numbered(name) if p.exists() and is_unfinished(p)]
         same = [p for p in open_runs if read_record(p).get("request_sha256") == request.digest()]
@@ -148,7 +148,7 @@ def choose_base(name: str, options: RunOptions, look: Callable[[Path], Found]) -
     if options.output is not None:
         return options.output
     if not options.resume:
-        return _find_free(name)
+        return find_free_folder(RUNS / name)
     newest: dict[Found, Path] = {}
     for folder in _numbered(name):
         if folder.is_dir() and not _is_ours(folder):
@@ -217,16 +217,9 @@ def read_record(folder: Path) -> dict[str, Any]:
     return safe.read_json(folder / RECORD, 1 << 20)
 
 
-def _numbered(name: str, endless: bool = False):
+def _numbered(name: str) -> Iterator[Path]:
     yield RUNS / name
-    number = 2
-    while endless or (RUNS / f"{name}-{number}").exists():
-        yield RUNS / f"{name}-{number}"
-        number += 1
-
-
-def _find_free(name: str) -> Path:
-    return next(p for p in _numbered(name, endless=True) if not (p.exists() or p.is_symlink()))
+    yield from takewhile(Path.exists, islice(number_folders(RUNS / name), 1, None))
 
 
 def _is_ours(path: Path) -> bool:

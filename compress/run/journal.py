@@ -9,7 +9,7 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.recipe import Recipe
 from compress.run.sources import Sources
-from compress.tracking import Parent, TrackedRun, experiment, open_run, resolve_store
+from compress.tracking import Parent, TrackedRun, experiment, open_child, open_run, resolve_store
 
 
 class Journal:
@@ -55,15 +55,13 @@ class Journal:
 
     def child(self, log: TrackedRun, folder: Path, *, method: str, role: str) -> TrackedRun:
         """A run below `log`; one whose journal is in `folder` already is continued."""
-        return open_run(
+        return open_child(
+            log,
             folder,
-            experiment=log.experiment,
             name=f"{log.folder.name}/{folder.name}",
             method=method,
             role=role,
-            parent=log.parent,
             tags={"compress.recipe": self.recipe.name, "compress.parent_run": log.key},
-            store=log.store,
             quality=self.sources.quality,
             warn=self.console.warn,
         )

@@ -13,6 +13,7 @@ from compress.measure import calibration
 from compress.measure.measured_model import MeasuredModel
 from compress.measure.subject import kind_of
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.cascade import inspect
 from compress.modelfolder.meta import SlicesNote
 from compress.modelfolder.names import model_label
 from compress.report.rows import (
@@ -34,6 +35,7 @@ from compress.report.slice_table import slices_to_table
 from compress.run.gain import Gain
 from compress.storage import atomic
 from compress.tracking import TrackedRun
+from compress.tracking.names import name_conditions
 from evaluation.quality.slices import find_worse
 
 WORST = 5  # groups in a card's table
@@ -58,6 +60,7 @@ def log_measured(
     more_note: str = "",
     reference: Reference = "teacher",
     gain: Gain | None = None,
+    annotated: bool = False,
 ) -> list[str]:
     """Report what was measured; returns the lines under the table.
 
@@ -66,7 +69,7 @@ def log_measured(
     child: opens the tracked run of a role.  result: role of the run's own result, if there is one.  more: lines to add.
     apart: roles that another table reports.  more_note: Markdown to add to the run's description.
     reference: what the model is called that the others are compared with.  gain: over the control, where one was
-    trained.
+    trained.  annotated: the folders hold these figures already.
     """
     shown = [m for m in measured if m.subject.role not in apart]
     found = [m.measurement for m in shown]
@@ -83,10 +86,11 @@ def log_measured(
     for line in lines:
         console.result(line)
     note = description(columns, rows, lines) + (f"\n\n{more_note}" if more_note else "")
-    for m in measured:
-        if m is not main and kind_of(m.subject.role) != "teacher":  # a teacher's folder is not ours to write into
-            annotate(m, None)
-    annotate(main, teacher if teacher is not main else None)
+    if not annotated:
+        for m in measured:
+            if m is not main and kind_of(m.subject.role) != "teacher":  # a teacher's folder is not ours to write into
+                annotate(m, None)
+        annotate(main, teacher if teacher is not main else None)
     _log(log, main, table, method, note, reference)
     _draw(log, main, measured, reference)
     for m in measured:
@@ -99,7 +103,7 @@ def log_measured(
 
 
 def _storage(main: MeasuredModel) -> list[str]:
-    config = modelfolder.inspect(main.subject.folder).config
+    config = inspect(main.subject.folder).config
     stored_once = config.sharing is not None or config.layer_groups is not None or config.project_first
     return storage_sentence(main.measurement.values) if stored_once else []
 
@@ -138,7 +142,7 @@ def tell(console: Console, report: Any, log: TrackedRun) -> None:
 
 def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str, reference: Reference) -> None:
     context = m.measurement.context
-    info = modelfolder.inspect(m.subject.folder)
+    info = inspect(m.subject.folder)
     dataset = (context["dataset"], context["dataset_digest"])
     params = {
         "method": method,
@@ -184,7 +188,7 @@ def _log(run: TrackedRun, m: MeasuredModel, table: Table, method: str, note: str
 
 def build_measurement_tags(m: MeasuredModel) -> dict[str, str]:
     """Which model, on what, and under which conditions: runs that differ in these are not ranked against each other."""
-    tags = {f"measured.{key}": value for key, value in m.measurement.context.items()}
+    tags = name_conditions(m.measurement.context)
     if m.subject.ensemble is None:
         tags["compress.fingerprint"] = m.subject.fingerprint
     return tags

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -84,6 +85,17 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def number_folders(plain: Path) -> Iterator[Path]:
+    """`plain`, `plain`-2, `plain`-3 … without end."""
+    yield plain
+    yield from (plain.with_name(f"{plain.name}-{number}") for number in count(2))
+
+
+def find_free_folder(plain: Path) -> Path:
+    """The first of `number_folders` where nothing is."""
+    return next(p for p in number_folders(plain) if not (p.exists() or p.is_symlink()))
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:

@@ -5,7 +5,7 @@ locked or broken database, a full disk of another machine never stop or slow a t
 what was missed.
 """
 
-from compress.tracking.run import Parent, TrackedRun, experiment, open_requested_run, open_run
+from compress.tracking.run import Parent, TrackedRun, experiment, open_child, open_requested_run, open_run
 from compress.tracking.state import read_stored_run_id
 from compress.tracking.store import Store, resolve_store
 from compress.tracking.sync import SyncedRun, sync
@@ -18,6 +18,7 @@ __all__ = [
     "TrackedRun",
     "deep_link",
     "experiment",
+    "open_child",
     "open_requested_run",
     "open_run",
     "resolve_store",

@@ -27,6 +27,8 @@ EXPERIMENT_LIMIT = 500
 VIEW_LIMIT = 20_000  # of a tag of an experiment
 INPUT_KEY_LIMIT, INPUT_VALUE_LIMIT = 255, 500  # of a tag of a data set
 NONFINITE = "nonfinite/"
+MEASURED = "measured."
+"""Begin of the tags that say what a run's figures were measured on."""
 
 # Runs are told apart by colour only: the teacher dark, controls grey, each method its own.
 _COLOURS = {
@@ -90,6 +92,11 @@ def round_figure(value: float) -> float:
     if value == int(value) and abs(value) < 2**53:
         return float(value)
     return float(f"{value:.6g}")
+
+
+def name_conditions(context: Mapping[str, str]) -> dict[str, str]:
+    """The tags of what was measured under which conditions. context: that of a `contracts.Measurement`."""
+    return {f"{MEASURED}{key}": value for key, value in context.items()}
 
 
 def split_metrics(values: Mapping[str, float], step: int | None) -> tuple[dict[str, float], dict[str, str], list[str]]:

@@ -13,7 +13,7 @@ from compress.errors import ExitCode, UserError, printable
 from compress.tracking import records as rec
 from compress.tracking.listing import all_experiments
 from compress.tracking.models import CARD_LIMIT, ensure_registered, is_ready, new_version, read_card, versions_named
-from compress.tracking.names import model_name, truncate_text
+from compress.tracking.names import model_name, name_conditions, truncate_text
 from compress.tracking.run import open_run
 from compress.tracking.state import read_state
 from compress.tracking.store import Store, open_client, short
@@ -48,7 +48,8 @@ class Candidate:
     """A model folder on its way to the registry. loader: a folder of files that go beside it, by which MLflow loads it
     (`pyfunc.write_loader`); None: nothing but the folder.
 
-    name: what people call it.  dataset: (name, digest) that the figures were measured on.  facts: tags of the version.
+    name: what people call it.  dataset: (name, digest) that the figures were measured on.  context: under which
+    conditions (`contracts.Measurement`).  params: of its run, by MLflow name.  facts: tags of the version.
     """
 
     folder: Path
@@ -58,6 +59,8 @@ class Candidate:
     method: str
     figures: Mapping[str, float]
     dataset: tuple[str, str] | None
+    context: Mapping[str, str]
+    params: Mapping[str, object]
     facts: Mapping[str, str]
 
 
@@ -171,12 +174,17 @@ def _log(
             name=candidate.name,
             method=candidate.method,
             store=store,
-            tags={"compress.folder": str(candidate.folder), PROMOTED_TAG: "yes"},
+            tags={
+                "compress.folder": str(candidate.folder),
+                PROMOTED_TAG: "yes",
+                FINGERPRINT_TAG: candidate.fingerprint,
+                **name_conditions(candidate.context),
+            },
             warn=warn,
         )
         if candidate.dataset:
             run.dataset(*candidate.dataset)
-        run.params({"method": candidate.method})
+        run.params({"method": candidate.method, **candidate.params})
         run.note(read_card(candidate.folder, CARD_LIMIT))
         key = run.model(
             candidate.folder,

@@ -311,6 +311,11 @@ def open_requested_run(
     return open_run(folder, experiment=experiment(options), method=method, store=store, warn=warn, **said)
 
 
+def open_child(log: TrackedRun, folder: Path, **said: Any) -> TrackedRun:
+    """`open_run` of a run below `log`, in the same store and experiment. said: its other arguments."""
+    return open_run(folder, experiment=log.experiment, parent=log.parent, store=log.store, **said)
+
+
 def experiment(options: RunOptions) -> str:
     """The experiment of runs that a command line makes."""
     return options.experiment or "compress"

@@ -109,7 +109,10 @@ def test_memory_is_measured_in_sessions_that_took_none_yet(
     session = exported.run
     assert exported.reopen().run is not session
     assert exported.run is session
-    both = CascadePredictor(write_cascade(tmp_path / "both", [small, parent], [0.6]), runtime="onnxruntime")
+    folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
+    for stage in ("stage-1", "stage-2"):
+        (folder / stage / model_file.RECORD).touch()
+    both = CascadePredictor(folder, runtime="onnxruntime")
     assert all(a.run is not b.run for a, b in zip(both.models, both.reopen().models, strict=True))
 
 
@@ -146,11 +149,12 @@ def test_a_folder_that_lost_files_or_was_changed(tmp_path: Path, small: Path, pa
     file = folder / "cascade.json"
     whole = json.loads(file.read_text())
     for change, message in (
-        ({"stages": whole["stages"][:1]}, "stages: Tuple should have at least 2 items"),
+        ({"stages": whole["stages"][1:]}, "at least two models, each in a folder of its own"),
+        ({"stages": [{**one, "folder": "stage-1"} for one in whole["stages"]]}, "each in a folder of its own"),
         ({"stages": whole["stages"][::-1]}, "every model but the last needs a threshold"),
         ({"stages": [{**whole["stages"][0], "threshold": 2}, whole["stages"][1]]}, "stages.0.threshold"),
         ({"stages": [{**whole["stages"][0], "folder": "../small"}, whole["stages"][1]]}, "stages.0.folder"),
-        ({"format_version": 2}, "format_version"),
+        ({"format_version": 2}, "format version 2 is newer than this program's 1; upgrade compress"),
     ):
         file.write_text(json.dumps({**whole, **change}))
         with pytest.raises(UserError, match=message):
@@ -165,6 +169,21 @@ def test_a_folder_that_lost_files_or_was_changed(tmp_path: Path, small: Path, pa
     shutil.rmtree(folder / "stage-2")
     with pytest.raises(UserError, match="stage-2, the model parent, is missing"):
         open_predictor(folder)
+
+
+def test_a_model_with_other_labels(tmp_path: Path, small: Path, make_folder: Maker) -> None:
+    folder = write_cascade(tmp_path / "both", [small, make_folder("other", labels=("a", "b", "c"))], [0.6])
+    message = "stage-2: the labels of this model are not those of its cascade: a, b, c against x, y, z; restore it"
+    with pytest.raises(UserError, match=message):
+        open_predictor(folder)
+
+
+def test_a_runtime_that_no_model_is_for(tmp_path: Path, small: Path, parent: Path) -> None:
+    folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
+    with pytest.raises(UserError, match=r"stage-1: no model\.onnx; export the models first .*, then join them again"):
+        open_predictor(folder, runtime="onnxruntime")
+    with pytest.raises(UserError, match="--runtime torch-int8: no model of this cascade is quantized"):
+        open_predictor(folder, runtime="torch-int8")
 
 
 def test_random_tokens_are_no_texts(tmp_path: Path, small: Path, parent: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,15 @@ from compress.cascade.request import CascadeRequest
 from compress.cli.cascade import command
 from compress.console import Console
 from compress.contracts import Needs, Override, RunOptions, Teacher
-from compress.errors import UserError
+from compress.errors import Stopped, UserError
 from compress.measure.labelled import open_labelled
 from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
 from compress.onnx.runtimes import Runtime
 from compress.predict import real_texts
 from compress.predict.predictor import Predictor
 from compress.predict.real_texts import TextCalls, TextLatency
+from compress.storage.signals import StopFlag
+from compress.tracking.records import read
 
 
 def test_an_exit_learns_the_models_answers() -> None:
@@ -129,6 +132,23 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return known
 
 
+@pytest.mark.parametrize("place", [0, 2, 4])
+def test_a_signal_stops_it_and_nothing_is_left(
+    tmp_path: Path, parent: Path, rows: Path, known_costs: object, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    calls = iter([*[None] * place, "SIGTERM"])
+    monkeypatch.setattr(StopFlag, "requested", property(lambda flag: next(calls, None)))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with pytest.raises(Stopped, match="stopped by SIGTERM"):
+        compress.cascade(
+            parent, str(rows), output=tmp_path / "new", max_drop=40, exit_layers="auto", runtime="torch",
+            device="cpu", quiet=True,
+        )  # fmt: skip
+    assert not list(tmp_path.glob("*new*"))
+    assert not list((tmp_path / "temporary").glob("compress-exits*"))
+
+
 def test_a_model_answers_early(tmp_path: Path, parent: Path, rows: Path, texts: list[str], known_costs: object) -> None:
     output = tmp_path / "early"
     how: dict[str, Any] = {"device": "cpu", "quiet": True}
@@ -149,6 +169,10 @@ def test_a_model_answers_early(tmp_path: Path, parent: Path, rows: Path, texts: 
     assert inspect(output).meta.method == "early_exit"
     assert inspect(output).meta.max_length == 12, "it reads texts as it was certified"
     assert [p.name for p in inspect(output).meta.lineage] == ["parent"]
+    said = [record for record in read(tmp_path / "early-run").records if record["op"] == "params"]
+    params = {key: value for record in said for key, value in record["values"].items()}
+    assert (params["method"], params["models"]) == ("early_exit", "parent")
+    assert params["exit_layers"] == ", ".join(str(stage["layer"]) for stage in exits)
     card = (output / "README.md").read_text()
     assert "certificate: certified" in card
     assert "all models together" not in card
@@ -173,7 +197,7 @@ def test_the_model_itself_where_exits_do_not_pay(
     made = compress.cascade(
         [parent], str(rows), output=tmp_path / "same", exit_layers=[1], max_drop=10, device="cpu", quiet=True
     )
-    assert (made["is_cascade"], made["models"], made["certificate"]) == (False, ["parent"], None)
+    assert (made["is_cascade"], made["chosen"], made["certificate"]) == (False, ["parent"], None)
     assert not load_model(tmp_path / "same").heads["task"].exits
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from compress.cascade.request import CascadeRequest
 from compress.encoder.config.encoder import HeadConfig
 from compress.errors import Stopped, UserError
 from compress.modelfolder import cascade as cascades
+from compress.storage.signals import StopFlag
 from evaluation.thresholds import CascadeChoice, Selection
 
 
@@ -35,7 +35,7 @@ def test_the_small_model_answers_what_it_is_sure_of(
     made = compress.cascade([parent, small], str(data), output=output, max_drop=10, device="cpu", quiet=True)
     assert capsys.readouterr().out == ""
     found = made["certificate"]
-    assert made["models"] == ["small", "parent"], "sorted by latency, whatever the order given"
+    assert made["chosen"] == ["small", "parent"], "sorted by latency, whatever the order given"
     assert found == json.loads((output / "certificate.json").read_text())
     assert found["status"] == "certified"
     first, last = found["stages"]
@@ -67,14 +67,9 @@ def test_a_signal_stops_it_and_nothing_is_left(
     tmp_path: Path, small: Path, parent: Path, data: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     """place: of the progress report that finds the signal; the first are of scoring on validation and on test rows."""
-    calls = iter([*[None] * place, Stopped("SIGINT")])
-
-    def check_stop() -> None:
-        if (found := next(calls, None)) is not None:
-            raise found
-
-    monkeypatch.setattr(run, "CascadeRequest", functools.partial(CascadeRequest, check_stop=check_stop))
-    with pytest.raises(Stopped):
+    calls = iter([*[None] * place, "SIGTERM"])
+    monkeypatch.setattr(StopFlag, "requested", property(lambda flag: next(calls, None)))
+    with pytest.raises(Stopped, match="stopped by SIGTERM"):
         compress.cascade([small, parent], str(data), output=tmp_path / "new", max_drop=10, device="cpu", quiet=True)
     assert not list(tmp_path.glob("*new*"))
 
@@ -98,7 +93,7 @@ def test_the_single_model_where_no_cascade_is_faster(
 ) -> None:
     known_latencies["small"] = 9.5
     made = compress.cascade([small, parent], str(data), output=tmp_path / "one", max_drop=0, device="cpu", quiet=True)
-    assert (made["is_cascade"], made["models"], made["certificate"]) == (False, ["parent"], None)
+    assert (made["is_cascade"], made["chosen"], made["certificate"]) == (False, ["parent"], None)
     assert made.model.predict("some text")[0].as_json() == compress.load(parent).predict("some text")[0].as_json()
 
 
@@ -106,8 +101,8 @@ def test_a_bound_that_the_test_rows_break(
     tmp_path: Path, small: Path, parent: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"status": "exceeded", "difference": {"value": -0.07, "low": -0.12, "high": -0.02}}
-    document = {"folder": "cascade", "is_cascade": True, "models": ["small", "parent"], "certificate": found}
-    monkeypatch.setattr(run, "join_models", lambda request, output: document)
+    document = {"folder": "cascade", "is_cascade": True, "chosen": ["small", "parent"], "certificate": found}
+    monkeypatch.setattr(run, "join_models", lambda request, output, open_run: document)
     with pytest.raises(UserError, match=r"loses more than allowed on the test rows: 7\.00 points, bound 5") as caught:
         compress.cascade([small, parent], str(data), output=tmp_path / "new", max_drop=5, device="cpu", quiet=True)
     assert caught.value.code == 3
@@ -158,6 +153,17 @@ def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
     assert describe_guarantee(found).endswith(
         "chosen on 872 validation rows before a test row was read, except that 3 test rows of 1,821 were among them"
     )
+
+
+def test_the_speed_is_the_one_of_the_table() -> None:
+    """It is the ratio of the median rounds, not of the means, and left out where it is not known."""
+    latency = {"mean": 10.0, "p50": 9.0, "p95": 20.0, "tokenization": 1.0, "quiet": True}
+    found: dict[str, Any] = {
+        "latency": latency, "parent": {"name": "big", "latency": {"mean": 14.0}}, "speedup": 1.5
+    }  # fmt: skip
+    said = certificate._describe_latency(found)
+    assert said.endswith("1.50x the speed of big by the median rounds; the mean of big is 14.00 ms")
+    assert "the speed" not in certificate._describe_latency({**found, "speedup": None})
 
 
 def test_the_choice_says_for_which_models_its_confidence_holds() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,11 +128,3 @@ def test_the_title_names_an_experiment_that_all_rows_are_of(told: dict[str, Any]
     rows = [dataclasses.replace(one, run=stored(one.name)) for one in rows]
     page_of(rank_rows(rows)[0], ["name"], [], ComparedRows(rows), Reader({}))  # type: ignore[arg-type]
     assert told["title"] == "2 models compared, experiment small"
-
-
-def test_a_folder_that_is_taken_gets_a_number(tmp_path: Path) -> None:
-    place = tmp_path / "comparison"
-    assert publish._find_free_folder(place) == place
-    place.mkdir()
-    (tmp_path / "comparison-2").mkdir()
-    assert publish._find_free_folder(place) == tmp_path / "comparison-3"

@@ -27,8 +27,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[CascadeRequest]:
     """The requests for a cascade; all models are those of their folders' names."""
     found: list[CascadeRequest] = []
 
-    def join(request: CascadeRequest, output: Path) -> dict[str, Any]:
+    def join(request: CascadeRequest, output: Path, open_run: Any) -> dict[str, Any]:
         found.append(request)
+        assert open_run("cascade") == ("cascade-run", "cascade", "student", "cascade"), "beside the model's folder"
         return {"folder": str(output), "certificate": None}
 
     monkeypatch.setattr(joined_family, "join_models", join)
@@ -47,7 +48,7 @@ def join_family(path: Path, *tried: Any, met: bool = True) -> dict[str, Any]:
         options=SimpleNamespace(device="cpu"), clock=SimpleNamespace(check=int),
     )  # fmt: skip
     bench: Any = SimpleNamespace(serving=SimpleNamespace(runtime="openvino"))
-    journal: Any = SimpleNamespace(path=path)
+    journal: Any = SimpleNamespace(path=path, child=lambda folder, *said: (folder.name, *said))
     return joined_family.join_family(case, bench, journal, tried[:-1], tried[-1], met)
 
 

@@ -84,6 +84,13 @@ def test_a_ratio_that_is_unknown_is_said_to_be() -> None:
     assert not any("unknown" in line for line in conditions(known, [measured(), known]))
 
 
+def test_a_latency_of_a_busy_machine_is_missing_or_an_estimate() -> None:
+    busy = {"contaminated": "yes"}
+    assert "no latency: other programs used" in conditions(measured(busy))[-1]
+    found = Measurement({**VALUES, "speed/latency_p50_ms": 2.0}, measured(busy).context)
+    assert conditions(found)[-1].startswith("the latency is an estimate: other programs used")
+
+
 def test_few_rows_a_second_have_decimals() -> None:
     """A query with 30 documents is one row."""
     shown = [Measurement({"speed/throughput_sps": value}, {}) for value in (1.43, 3.36, 1234.5)]

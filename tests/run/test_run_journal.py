@@ -12,7 +12,7 @@ from compress.contracts import RunOptions
 from compress.recipe import load_recipe
 from compress.run import journal as module
 from compress.run.journal import Journal
-from compress.tracking import Parent
+from compress.tracking import Parent, run
 
 CONTENT = {"name": "x", "teacher": "t", "data": {"source": "d"}, "stages": [{"kind": "prune_layers", "drop": 1}]}
 RECIPE = load_recipe(CONTENT)
@@ -28,7 +28,8 @@ def journal(store: str, **more: Any) -> Journal:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, dict[str, Any]]]:
     """What was opened, in order."""
     found: list[tuple[Path, dict[str, Any]]] = []
-    monkeypatch.setattr(module, "open_run", lambda folder, **told: found.append((folder, told)))
+    for place in (module, run):
+        monkeypatch.setattr(place, "open_run", lambda folder, **told: found.append((folder, told)))
     return found
 
 

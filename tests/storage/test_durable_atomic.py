@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from compress.errors import ExitCode, UserError
 from compress.storage import atomic, manifest, temporary
+from compress.storage.disk import find_free_folder
 
 
 def folder_at(path: Path, text: str = "content") -> Path:
@@ -499,3 +500,11 @@ def test_free_bytes_of_a_path_that_is_not_there_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (2.5e9, "2.5 GB")])
 def test_bytes_for_people(count: float, text: str) -> None:
     assert atomic.human_bytes(count) == text
+
+
+def test_a_folder_that_is_taken_gets_a_number(tmp_path: Path) -> None:
+    place = tmp_path / "comparison"
+    assert find_free_folder(place) == place
+    place.mkdir()
+    (tmp_path / "comparison-2").symlink_to(tmp_path / "nowhere")
+    assert find_free_folder(place) == tmp_path / "comparison-3"

@@ -26,6 +26,7 @@ from compress.predict.service import Service
 from compress.storage import atomic
 from compress.tracking import Store, download, files
 from compress.tracking.download import download_model
+from compress.tracking.listing import list_runs
 from compress.tracking.pyfunc import requirements, write_pyfunc
 from compress.tracking.registering import holder
 from evaluation.cost.device import describe
@@ -98,6 +99,9 @@ def test_a_promoted_cascade_answers_with_all_its_models(
         monkeypatch.setenv("COMPRESS_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(download, "local_path", lambda _: None)
     assert _promote(store, folder, "--as", "champion") == 0
+    (listed,) = list_runs(store)
+    assert (listed.name, listed.metric, listed.metrics["quality/accuracy"]) == ("both", "accuracy", 0.9)
+    assert listed.params["student.layers"] == "2", "an axis of the page's charts: a run without it is left out"
     found = download_model("models:/opinions@champion", store.uri)
     assert is_cascade(found)
     assert modelfolder.fingerprint(found) == modelfolder.fingerprint(folder)

@@ -14,11 +14,12 @@ from torch import nn
 
 from compress.cascade import certificate
 from compress.cascade.candidates import Candidate, fit_temperature, open_model
-from compress.cascade.certificate import EXITS_FORMAT, MeasuredCascade
+from compress.cascade.certificate import EXITS_FORMAT, METHODS, MeasuredCascade
 from compress.cascade.exits.costs import ExitCosts, measure_costs
 from compress.cascade.exits.options import ExitOptions
 from compress.cascade.exits.states import ExitStates, compute_states
 from compress.cascade.exits.train import answer, scale_logits, train_exit
+from compress.cascade.journal import OpenRun, log_certified
 from compress.cascade.request import CascadeRequest, remove_chunks
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.text.tokenizer_files import complete
@@ -35,19 +36,18 @@ from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.check import ROWS
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from compress.run.deploy import can_write
+from compress.run.publish import slices_note
 from compress.stages.shared.proof import SPLIT
 from evaluation.cascade import ScoredExits, compute_confidence
 from evaluation.thresholds import Selection, choose_cascade
 
-METHOD = "early_exit"
 
-
-def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path) -> dict[str, Any]:
+def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path, open_run: OpenRun) -> dict[str, Any]:
     """Write `output`: the model with the exits that make it answer soonest within the bound. Where none makes it
     faster, nothing is written, and `folder` is the model's own. What is done is told; returns the document of --json.
 
-    request: of one model. Nothing is written before all is measured. Raises UserError as `CascadeRequest.check` does,
-    and for layers that the model does not have.
+    request: of one model.  open_run: of the tracked run, for exits that were written. Nothing is written before all is
+    measured. Raises UserError as `CascadeRequest.check` does, and for layers that the model does not have.
     """
     (name, folder), console = next(iter(request.models.items())), request.console
     loaded = modelfolder.load_model(folder, require={"task"}, device=request.device)
@@ -65,7 +65,7 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
     _print_exits(request, layers, models)
     if choice is single:
         console.result(request.describe_none("no early exits", "are", name, selected.tested))
-        return {"folder": str(folder), "is_cascade": False, "models": [name], "certificate": None}
+        return {"folder": str(folder), "is_cascade": False, "chosen": [name], "certificate": None}
     exits = [
         ExitConfig(layers[place], threshold) for place, threshold in zip(choice.models, choice.thresholds, strict=False)
     ]
@@ -76,11 +76,9 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
         name, folder, parameters, predictor, trained.temperature, models.confidence[-1], models.right[-1], costs.whole
     )
     made = add_exits(loaded.model, exits, [heads[exit.layer] for exit in exits])
-    found = _write(request, loaded, made, selected, parent, output)
-    for line in certificate.sentences(found):
-        console.result(line)
-    console.result(f"wrote {output}")
-    return {"folder": str(output), "is_cascade": True, "models": [name], "certificate": found}
+    found, measured = _write(request, loaded, made, selected, parent, output)
+    told = log_certified(request, output, found, measured, open_run)
+    return {"folder": str(output), "is_cascade": True, "chosen": [name], "certificate": found, **told}
 
 
 @dataclass(frozen=True)
@@ -102,14 +100,14 @@ def _train(request: CascadeRequest, options: ExitOptions, predictor: Predictor, 
 
     def compute(rows: Any, split: str) -> ExitStates:
         examples = predictor.encode_rows(rows, max_length=request.max_length)
-        with console.slow_progress(f"computing states of {split} rows", len(examples), "rows") as progress:
+        with request.watch(f"computing states of {split} rows", len(examples), "rows") as progress:
             return compute_states(
                 prepared, examples, layers, max_tokens=MAX_TOKENS, device=request.device, told=progress.update
             )
 
     seen, known = compute(train.take(np.sort(chosen)), "training"), compute(held, SPLIT)
     gold, proposing, heads = np.asarray(held.labels), request.proposing, {}
-    with console.slow_progress("training the exits", len(layers), "exits") as progress:
+    with request.watch("training the exits", len(layers), "exits") as progress:
         for done, layer in enumerate(layers, 1):
             heads[layer] = train_exit(seen.states[layer], seen.logits, options.seed)
             progress.update(done)
@@ -144,12 +142,12 @@ def _print_exits(request: CascadeRequest, layers: Sequence[int], models: ScoredE
 
 def _write(
     request: CascadeRequest, loaded: LoadedModel, made: Model, selected: Selection, parent: Candidate, output: Path
-) -> dict[str, Any]:
-    """The certificate, which is in the folder too."""
+) -> tuple[dict[str, Any], MeasuredCascade]:
+    """(the certificate, which is in the folder too; what was measured)."""
     base = Parent(role="base", name=parent.name, fingerprint=modelfolder.fingerprint(parent.folder))
     meta = loaded.meta.model_copy(
         update={
-            "method": METHOD, "lineage": (base,), "notes": (), "measurement": None, "baseline": None,
+            "method": METHODS[EXITS_FORMAT], "lineage": (base,), "notes": (), "measurement": None, "baseline": None,
             "max_length": request.max_length, "task_settings": remove_chunks(loaded.meta.task_settings),
         }
     )  # fmt: skip
@@ -166,11 +164,11 @@ def _write(
         found = certificate.issue(request, _list_stages(made), selected, parent, measured, EXITS_FORMAT)
         notes = tuple(f"certificate: {line}" for line in certificate.sentences(found))
         meta = modelfolder.inspect(folder).meta
-        meta = meta.with_measurement(ours.measurement, theirs.measurement)
+        meta = meta.with_measurement(ours.measurement, theirs.measurement, slices_note(ours))
         meta = meta.model_copy(update={"notes": (*meta.notes, *notes)})
         modelfolder.annotate(folder, meta, beside={CERTIFICATE: json.dumps(found, indent=2).encode()})
         modelfolder.duplicate(folder, output)
-    return found
+    return found, measured
 
 
 def _add_file(request: CascadeRequest, folder: Path, predictor: Predictor) -> None:
@@ -189,7 +187,7 @@ def _count_answers(request: CascadeRequest, made: Model, predictor: Predictor) -
     model = prepare(made, predictor.precision)
     examples = predictor.encode_rows(request.table.split("test"), max_length=request.max_length)
     counts = np.zeros(len(made.exits) + 1, dtype=np.int64)
-    with request.console.slow_progress("counting the rows of each exit", len(examples), "rows") as progress:
+    with request.watch("counting the rows of each exit", len(examples), "rows") as progress:
         for batch in evaluation_batches(examples, MAX_TOKENS):
             counts += np.bincount(model.find_exits(batch.to(request.device)).cpu().numpy(), minlength=len(counts))
             progress.update(int(counts.sum()))

@@ -43,7 +43,7 @@ def measure_costs(request: CascadeRequest, predictor: Predictor, heads: Mapping[
     whole = serve(plain, predictor)
     variants = [((layer,), ALL) for layer in layers] + [(tuple(layers), NONE)]
     known, ratios = [], []
-    with request.console.slow_progress("timing the exits", len(variants), "models") as progress:
+    with request.watch("timing the exits", len(variants), "models") as progress:
         for done, (places, threshold) in enumerate(variants, 1):
             exits = [ExitConfig(layer, threshold) for layer in places]
             early = serve(add_exits(plain, exits, [heads[layer] for layer in places]), predictor)

@@ -132,10 +132,10 @@ def outputs_in_order(found: Sequence[str], wanted: Sequence[str], *, where: str)
         return list(range(len(wanted)))
     if sorted(found) != sorted(wanted):
         raise UserError(
-            "the teachers have different labels",
+            "the models have different labels",
             where=where,
             why=f"{show_names(found)} against {show_names(wanted)}",
-            do="use teachers for the same task, with the same label names",
+            do="use models for the same task, with the same label names",
         )
     place = {name: i for i, name in enumerate(found)}
     return [place[name] for name in wanted]
