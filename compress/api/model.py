@@ -11,7 +11,7 @@ from compress.api.command import call, call_for
 from compress.api.data_input import Data, data_name
 from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
-from compress.errors import UserError, printable
+from compress.errors import UserError, did_you_mean, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,12 +35,12 @@ class Model:
         path: Path,
         *,
         device: Literal["auto", "cpu", "cuda"] = "auto",
-        runtime: Runtime | None = None,
+        runtime: Runtime | Literal["auto"] | None = None,
         precision: Literal["auto", "fp32", "bf16"] = "auto",
     ) -> None:
         self.path = Path(path)
         self._device: Literal["auto", "cpu", "cuda"] = device
-        self._runtime: Runtime | None = runtime
+        self._runtime: Runtime | Literal["auto"] | None = runtime
         self._precision: Literal["auto", "fp32", "bf16"] = precision
 
     def __repr__(self) -> str:
@@ -196,7 +196,12 @@ class Model:
 
     def _options(self, command: str, options: dict[str, Any]) -> dict[str, Any]:
         """The options with how this model is computed, where they do not say otherwise."""
-        own = {"device": self._device, "runtime": self._runtime, "precision": self._precision}
+        from compress.modelfolder.meta import is_cascade
+
+        runtime = self._runtime
+        if runtime == "auto" and command == "evaluate":  # which takes a runtime by its name
+            runtime = None if is_cascade(self.path) else self._predictor.runtime
+        own = {"device": self._device, "runtime": runtime, "precision": self._precision}
         return {**{key: value for key, value in own.items() if value is not None}, **options}
 
     @cached_property
@@ -207,9 +212,11 @@ class Model:
 
     @cached_property
     def _predictor(self) -> Predictor:
-        from compress.predict.cascade import open_predictor
+        from compress.console import Console
+        from compress.predict.fastest import open_in_runtime
 
-        return open_predictor(self.path, device=self._resolved_device, precision=self._precision, runtime=self._runtime)
+        how = {"device": self._resolved_device, "precision": self._precision}
+        return open_in_runtime(self.path, self._runtime, Console(quiet=True), **how)
 
     @cached_property
     def _embeds(self) -> bool:
@@ -229,19 +236,24 @@ def load(
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    runtime: Runtime | None = None,
+    runtime: Runtime | Literal["auto"] | None = None,
     precision: Literal["auto", "fp32", "bf16"] = "auto",
 ) -> Model:
     """A model as an object.
 
     model: a folder, `hf:org/name[@revision]`, `runs:/…`, `models:/name@alias`, or a model of
     transformers with its `tokenizer`, which is written to the cache.  device: "auto" is the GPU if there is one.
-    runtime: what computes the answers; None: torch, of a quantized model its ONNX file.  precision: of weights and
-    matrix products; "auto" is bf16 on a GPU that computes in it, else fp32.
-    Raises UserError when there is no such model.
+    runtime: what computes the answers; None: torch, of a quantized model its ONNX file; "auto": the fastest one whose
+    outputs match.  precision: of weights and matrix products; "auto" is bf16 on a GPU that computes in it, else fp32.
+    Raises UserError when there is no such model or runtime.
     """
     from compress.modelfolder.resolve import resolve
+    from compress.onnx.runtimes import RUNTIMES
 
+    known = [*RUNTIMES, "auto"]
+    if runtime is not None and runtime not in known:
+        what = f"no runtime is called '{printable(str(runtime), 40)}'"
+        raise UserError(what, where="runtime", do=did_you_mean(str(runtime), known))
     name = model_name(model if tokenizer is None else (model, tokenizer))  # type: ignore[arg-type]
     return Model(resolve(name), device=device, runtime=runtime, precision=precision)
 

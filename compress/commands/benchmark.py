@@ -91,8 +91,9 @@ def _on_texts(
     console.note(f"timing {', '.join(labels)} on texts of {data}")
     plan = CostPlan(batch=batch, texts=texts, repeats=repeats)
     few = sample_rows(rows, plan.throughput_rows)
-    samples = sample_examples([p.encode_rows(few, **read) for p in predictors], plan.throughput_rows)
-    return predictors, samples, plan
+    encoded = [p.encode_rows(few, **read) for p in predictors]
+    alone = predictors[0].task.label_free
+    return predictors, sample_examples(encoded, plan.throughput_rows, single_texts=alone), plan
 
 
 def _on_random_tokens(

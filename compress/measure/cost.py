@@ -250,9 +250,12 @@ def sample_rows(rows: Rows, count: int) -> Rows:
     return rows if len(rows) <= count else rows.take(_spread(len(rows), count))
 
 
-def sample_examples(encoded: Sequence[Examples], count: int) -> list[Examples]:
+def sample_examples(encoded: Sequence[Examples], count: int, *, single_texts: bool = False) -> list[Examples]:
     """What each model encoded of so many rows, as `sample_rows` would draw them, each with all its windows: the same
-    rows of all models, fewer where they are long."""
+    rows of all models, fewer where they are long. single_texts: each text is a row of its own, as embedding models are
+    served, whatever the data asks of pairs of texts."""
+    if single_texts:
+        encoded = [replace(one, numbers=np.arange(1, len(one) + 1)) for one in encoded]
     rows = min(_most_rows(examples, count) for examples in encoded)
     return [_sample(examples, rows) for examples in encoded]
 
@@ -276,9 +279,11 @@ def _spread(total: int, count: int) -> np.ndarray:
 
 def _tell_rows(examples: Examples) -> str:
     """How many, and how long they are, for people."""
-    rows, windows = _count_rows(examples), len(examples)
-    divided = "" if rows == windows else f" in {windows} windows"
-    return f"{rows} rows{divided}, mean {len(examples.ids) / rows:.1f} tokens"
+    rows, sequences = _count_rows(examples), len(examples)
+    mean = len(examples.ids) / rows
+    if rows == sequences:
+        return f"{rows:,} rows, mean {mean:.1f} tokens"
+    return f"{rows:,} rows of {sequences:,} sequences, mean {mean:.1f} tokens a row"
 
 
 def _count_rows(examples: Examples) -> int:

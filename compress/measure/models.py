@@ -94,7 +94,7 @@ def measure(
         cost = replace(cost, texts=texts)
     if cost.timed:
         say("timing " + ", ".join(s.name for s in subjects))
-    samples = sample_examples([a.examples for a in answered], cost.throughput_rows)
+    samples = sample_examples([a.examples for a in answered], cost.throughput_rows, single_texts=kind.label_free)
     costs = measure_cost(predictors, samples, cost, watch)
     apart = groups(kind, rows, names, sliced)
     compared = [] if group_column is None else groups(kind, rows, names, [group_column], flag="group column")

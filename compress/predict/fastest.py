@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +18,7 @@ from compress.data.tables.random_rows import draw_mixed_rows
 from compress.errors import UserError
 from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compute_reference
 from compress.onnx.runtimes import COMPILED, PROVIDERS, RUNTIMES, Runtime, versions
-from compress.predict.cascade import CascadePredictor
+from compress.predict.cascade import CascadePredictor, open_predictor
 from compress.predict.predictor import MAX_TOKENS, Predictor, build_fixed_batch
 from compress.predict.real_texts import TextCalls, TextSample
 from evaluation.cost.latency import Latency, measure_interleaved
@@ -35,6 +37,15 @@ class RuntimeTrial:
 def get_requested_runtime(options: RunOptions) -> Runtime | None:
     """The runtime that the command line names; None where it leaves the choice to the folder or to `fastest`."""
     return None if options.runtime == "auto" else options.runtime
+
+
+def open_in_runtime(folder: Path, runtime: Runtime | Literal["auto"] | None, console: Console, **how: Any) -> Predictor:
+    """What answers with a model folder in a runtime; "auto": in the fastest one for many rows. how: as of `Predictor`.
+
+    Raises UserError as `Predictor` and `fastest` do."""
+    if runtime != "auto":
+        return open_predictor(folder, runtime=runtime, **how)
+    return fastest_for_many_rows(open_predictor(folder, **how), console)
 
 
 def draw_short_rows(predictor: Predictor) -> Examples:

@@ -151,9 +151,12 @@ class TextCalls:
         return found.minimum / len(self.tokens)
 
     def describe(self) -> str:
-        """Their lengths, for people and as `latency_tokens` of a measurement."""
+        """Their lengths, for people and as `latency_tokens` of a measurement, and how many a row has where it is not
+        one: documents of a query, or windows of a long text."""
         low, middle, high, most = np.percentile(self.lengths, [0, 50, 95, 100])
-        return f"mean {self.lengths.mean():.1f}, median {middle:.0f}, p95 {high:.0f}, {low:.0f} to {most:.0f}"
+        found = f"mean {self.lengths.mean():.1f}, median {middle:.0f}, p95 {high:.0f}, {low:.0f} to {most:.0f}"
+        each = self.sequences.mean() / self.sample.shape.batch
+        return found if each == 1 else f"{found}; {each:.1f} sequences a row"
 
     def _tokenize(self, rows: Rows) -> list[Batch]:
         return [batch.to(self.device) for batch in evaluation_batches(self._encode(rows), MAX_TOKENS)]

@@ -31,6 +31,17 @@ def test_predict_reads_strings(classifier: compress.Model) -> None:
         classifier.predict(["good", "bad"], ["one"])
 
 
+def test_runtime_auto_answers_without_a_file_and_unknown_runtimes_are_named(
+    classifier: compress.Model, splits: Any
+) -> None:
+    fastest = compress.load(classifier.path, runtime="auto")
+    expected = [one.as_json()["label"] for one in classifier.predict(TEXTS)]
+    assert [one.as_json()["label"] for one in fastest.predict(TEXTS)] == expected
+    assert fastest.evaluate(splits["test"], bootstrap=100, no_speed=True, quiet=True).metrics
+    with pytest.raises(compress.UserError, match=r"no runtime is called 'onnx'.*onnxruntime"):
+        compress.load(classifier.path, runtime="onnx")  # type: ignore[arg-type]
+
+
 def test_batches_are_what_the_module_reads(classifier: compress.Model) -> None:
     (batch,) = classifier.batches(TEXTS)
     with torch.no_grad():

@@ -48,6 +48,14 @@ def test_all_models_are_timed_on_the_same_rows() -> None:
     assert len(few) == 30
 
 
+def test_texts_of_an_embedding_model_are_rows_of_their_own() -> None:
+    """The numbers of a search's documents are those of its queries, too."""
+    search = build([1, 2, 3, 1, 2, 3, 4])
+    (found,) = sample_examples([search], 100, single_texts=True)
+    assert _tell_rows(found).startswith("7 rows, ")
+    assert len(sample_examples([search], 3, single_texts=True)[0]) == 3
+
+
 def test_windows_are_not_counted_as_rows() -> None:
-    assert _tell_rows(build([1, 1, 1, 2])) == "2 rows in 4 windows, mean 4.0 tokens"
+    assert _tell_rows(build([1, 1, 1, 2])) == "2 rows of 4 sequences, mean 4.0 tokens a row"
     assert _tell_rows(build([1, 2])) == "2 rows, mean 2.0 tokens"

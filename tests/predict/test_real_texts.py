@@ -111,6 +111,11 @@ def test_texts_are_read_as_the_model_reads_them(calls: TextCalls) -> None:
     assert answered == [3, 5, 12]
 
 
+def test_sequences_of_a_row_are_named_where_it_has_several(calls: TextCalls) -> None:
+    calls.sequences = np.array([30, 30, 30])
+    assert calls.describe().endswith("; 30.0 sequences a row")
+
+
 def test_figures_are_quantiles_over_texts_and_tokenization_is_part_of_them() -> None:
     found: Any = SimpleNamespace(parts=np.array([0.1, 1.0, 0.1, 2.0, 0.4, 6.0]))
     told = TextLatency.of(found)

@@ -14,10 +14,10 @@ _FIGURES: Sequence[tuple[str, str, str]] = (
     ("size/params_m", "parameters, M", ".2f"),
     ("size/params_no_embedding_m", "without embeddings, M", ".2f"),
     ("size/disk_mb", "on disk, MB", ".2f"),
-    ("speed/gflops", "GFLOPs", ".3f"),
+    ("speed/gflops", "GFLOPs per sequence", ".3f"),
     ("speed/latency_p50_ms", "latency p50, ms", ".2f"),
     ("speed/latency_p95_ms", "latency p95, ms", ".2f"),
-    ("speed/throughput_sps", "sequences per second", ".1f"),
+    ("speed/throughput_sps", "rows per second", ".1f"),
     ("memory/peak_mb", "peak memory, MB", ".0f"),
 )
 

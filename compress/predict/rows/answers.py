@@ -13,9 +13,9 @@ from compress.data.tasks import embedding
 from compress.errors import UserError, printable
 from compress.modelfolder.cascade import inspect
 from compress.onnx.runtimes import Runtime
-from compress.predict.cascade import CascadePredictor, open_predictor
+from compress.predict.cascade import CascadePredictor
 from compress.predict.embedder import Embedder
-from compress.predict.fastest import fastest_for_many_rows
+from compress.predict.fastest import open_in_runtime
 from compress.predict.predictor import Predictor
 from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns
 from compress.predict.service import collect_pairs
@@ -108,12 +108,9 @@ class ModelRequest:
                     where=f"--runtime {self.runtime}", do="remove it",
                 )  # fmt: skip
             return VectorAnswerer(Embedder(self.folder, device=self.device, precision=self.precision))
-        runtime = None if self.runtime == "auto" else self.runtime
-        predictor = open_predictor(
-            self.folder, device=self.device, precision=self.precision, settings=self.settings, runtime=runtime
+        predictor = open_in_runtime(
+            self.folder, self.runtime, console, device=self.device, precision=self.precision, settings=self.settings
         )
-        if self.runtime == "auto":
-            predictor = fastest_for_many_rows(predictor, console)
         return PredictionAnswerer(predictor, embeddings=self.embeddings)
 
     def settle(self, answerer: Answerer) -> ModelRequest:
