@@ -38,8 +38,8 @@ def progress(metric: str, judged: Evaluation, best: Evaluation, met: bool) -> st
 
 def figures_of(metric: str, j: Evaluation) -> str:
     return (
-        f"{title(metric)} {100 * j.value:.2f} ({-j.drop:+.2f}), {j.mb:.2f} MB, {j.timing.ms:.2f} ms{j.timing.remark}, "
-        f"{j.timing.speedup:.2f}x the speed of the float parent"
+        f"{title(metric)} {100 * j.value:.2f} ({0 - j.drop:+.2f}), {j.mb:.2f} MB, "
+        f"{j.timing.ms:.2f} ms{j.timing.remark}, {j.timing.speedup:.2f}x the speed of the float parent"
     )
 
 
@@ -117,7 +117,9 @@ def result(case: Case, model: Path, found: Mapping[str, Any], log: TrackedRun) -
         case.console.result(line)
     location(case, model)
     name = shlex.quote(str(model))
-    case.console.result(f"check it compress verify {name} {name_data(case.table.name, case.recipe.data)}")
+    predicted = found["latency"]["predicted"] is not None
+    how = "--kit check.pyz" if predicted else name_data(case.table.name, case.recipe.data)
+    case.console.result(f"check it compress verify {name} {how}")
     for line in log.ui_lines():
         case.console.result(f"see it   {line}")
 

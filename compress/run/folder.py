@@ -24,7 +24,7 @@ from compress.run.changes import list_changes
 from compress.storage import atomic, lock, safe, temporary
 from compress.storage.disk import find_free_folder, make_folder, number_folders, report_write_errors
 from compress.storage.signals import continued_by
-from compress.tracking import resolve_store
+from compress.tracking import require_in_place, resolve_store
 from compress.tracking.names import redact, redact_address
 from compress.tracking.store import VARIABLE
 from compress.training.ranks import ranks
@@ -105,8 +105,10 @@ def claim(request: Request, options: RunOptions, interrupted_teacher: Callable[[
     With --resume and no --output: the newest unfinished run of the request. interrupted_teacher: whether the run was
     interrupted while its teacher was trained, before it had a folder of its own; it then takes the next free one.
     Raises UserError (REFUSED) when the folder is not ours, is in use, holds a run that may not be continued unasked, or
-    another one than was asked for, and where it cannot be written.
+    another one than was asked for, and where it cannot be written; UserError for a store that was moved without its
+    artifact paths.
     """
+    require_in_place(resolve_store(options.tracking_uri))
     claimed = _claim(request, options, interrupted_teacher)
     if not claimed.new:
         _require_address(claimed.path, options)

@@ -52,10 +52,8 @@ def explain(error: OSError, path: str | os.PathLike[str], needed: int | None = N
         do = "free some space or write somewhere else"
         return UserError("the disk is full", where=where, why=space, do=do, code=ExitCode.RESOURCES)
     if code == errno.EROFS:
-        what = "the file system is read-only"
-        return UserError(
-            what, where=where, why=_space(path, needed), do="remount it as writable", code=ExitCode.RESOURCES
-        )
+        do = "write somewhere else, or remount it as writable"
+        return UserError("the file system is read-only", where=where, do=do, code=ExitCode.RESOURCES)
     if code in _BROKEN:
         what, why = f"the disk failed ({errno.errorcode[code]})", f"{error.strerror}; {_space(path, needed)}"
         return UserError(what, where=where, why=why, do="check the disk or mount", code=ExitCode.RESOURCES)

@@ -5,6 +5,7 @@ locked or broken database, a full disk of another machine never stop or slow a t
 what was missed.
 """
 
+from compress.tracking.relocating import require_in_place
 from compress.tracking.run import Parent, TrackedRun, experiment, open_child, open_requested_run, open_run
 from compress.tracking.state import read_stored_run_id
 from compress.tracking.store import Store, resolve_store
@@ -23,6 +24,7 @@ __all__ = [
     "open_run",
     "resolve_store",
     "read_stored_run_id",
+    "require_in_place",
     "sync",
     "ui_lines",
 ]

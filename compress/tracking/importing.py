@@ -16,6 +16,7 @@ from compress.tracking.experiments import ensure_experiment
 from compress.tracking.files import patience
 from compress.tracking.listing import all_experiments
 from compress.tracking.models import FROM_TAG, KEY_TAG, VERSIONS_TAG
+from compress.tracking.relocating import require_in_place
 from compress.tracking.store import Store, open_client, short
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def import_runs(store: Store, source: Path, say: Say = lambda _: None) -> list[I
     `check_archive` rejects; UserError with the store's reason when the store takes less than that.
     """
     archive = check_archive(source)
+    require_in_place(store)
     client = open_client(store)
     made = _Made(client)
     ids: dict[str, str] = {}

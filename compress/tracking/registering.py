@@ -14,6 +14,7 @@ from compress.tracking import records as rec
 from compress.tracking.listing import all_experiments
 from compress.tracking.models import CARD_LIMIT, ensure_registered, is_ready, new_version, read_card, versions_named
 from compress.tracking.names import model_name, name_conditions, truncate_text
+from compress.tracking.relocating import require_in_place
 from compress.tracking.run import open_run
 from compress.tracking.state import read_state
 from compress.tracking.store import Store, open_client, short
@@ -92,6 +93,7 @@ def promote(store: Store, name: str, alias: str, candidate: Candidate, experimen
 
     Raises UserError when the store does not take it; then the alias is where it was.
     """
+    require_in_place(store)
     client = open_client(store)
     try:
         found = _existing(client, name, candidate.fingerprint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,27 @@ def relocate(store: Store, move: Move) -> Path:
             for before, after in _forms(move.old, move.new):
                 _replace(connection, table, column, more, before, after)
     return kept
+
+
+def require_in_place(store: Store) -> None:
+    """Raises UserError for a store that was moved or copied and still has the artifact paths of its old place: files
+    would be written there, into a project that is gone, or into another one."""
+    database = store.database
+    if database is None or not database.is_file():
+        return
+    try:
+        found = rows(database, "SELECT name, artifact_location FROM experiments")
+    except UserError:  # whoever opens it says what is wrong
+        return
+    for name, place in found:
+        path, own = local_path(place or ""), local_path(store.artifact_location(name) or "")
+        if path is None or own is None or path.parts[-2:] != own.parts[-2:] or path.resolve() == own.resolve():
+            continue
+        uri = f" --tracking-uri {shlex.quote(store.shown)}" if store.chosen == "--tracking-uri" else ""
+        raise UserError(
+            "the store was moved or copied", where=store.shown, why=f"its artifact paths lead to {path.parent}",
+            do=f"update them first: compress runs relocate{uri}",
+        )  # fmt: skip
 
 
 def _forms(old: Path, new: Path) -> list[tuple[str, str]]:

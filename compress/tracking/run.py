@@ -30,6 +30,7 @@ from compress.tracking.names import (
     text_values,
     truncate_text,
 )
+from compress.tracking.relocating import require_in_place
 from compress.tracking.sender import Sender
 from compress.tracking.state import not_beyond
 from compress.tracking.store import Store, import_mlflow, require_artifact_root, require_driver, resolve_store
@@ -279,13 +280,14 @@ def open_run(
     role: teacher, student or control.  quality: the metric of the saved view's quality axis.  command: what the source
     column shows (default: this process's command line).  warn: takes one line for a person; called from another thread.
     interval: seconds between two uploads; None: as suits the store.
-    UserError: the store's address cannot be one, it is a database without its driver or without a place for files, or
-    the journal in the folder is not ours.
+    UserError: the store's address cannot be one, it is a database without its driver or without a place for files, it
+    was moved without its artifact paths, or the journal in the folder is not ours.
     """
     store = store or resolve_store()
     if store.is_bare_database:
         require_artifact_root(store)
         require_driver(store)
+    require_in_place(store)
     warn = warn or log.warning
     folder = Path(folder).absolute()
     own_tags = _tags(folder, method, role, command, tags)

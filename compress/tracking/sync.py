@@ -9,7 +9,7 @@ from pathlib import Path
 from compress.errors import ExitCode, UserError
 from compress.storage.lock import run_lock
 from compress.tracking import records as rec
-from compress.tracking.relocating import foreign
+from compress.tracking.relocating import require_in_place
 from compress.tracking.replay import Replay
 from compress.tracking.state import not_beyond
 from compress.tracking.store import Store, resolve_store, short
@@ -138,7 +138,5 @@ def store_of(journal: rec.JournalContent, uri: str | None) -> Store:
     moved = recorded.database is not None and not recorded.database.exists()
     if not moved or named.database is None or not named.database.exists():
         return recorded
-    if elsewhere := foreign(named.database):
-        do = "update its artifact paths first: compress runs relocate"
-        raise UserError("the store was moved", where=named.shown, why=f"its artifacts are in {elsewhere[0]}", do=do)
+    require_in_place(named)
     return named

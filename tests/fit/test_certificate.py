@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -129,6 +130,51 @@ def test_a_folder_without_a_certificate(tmp_path: Path) -> None:
     (tmp_path / certificate.CERTIFICATE).write_text('{"format": 7}')
     with pytest.raises(UserError, match="not a valid certificate, or one of another version"):
         certificate.read(tmp_path)
+
+
+def complete_content() -> dict[str, Any]:
+    nothing = {"value": None, "low": None, "high": None}
+    return content(
+        latency={"ms": 4.0, "p50": 4.0, "p95": 4.1, "quiet": True, "repeats": 9, "batch": 1, "length": 8},
+        quality={"metric": "accuracy", "value": 0.9, "low": 0.88, "high": 0.92, "labels": "given"}, rows=9, dataset="x",
+        difference={**nothing, "p_value": None}, agreement_pct=nothing, speedup=None, versions={},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("latency", None, "the key 'latency' is missing; fit the model again"),
+        ("files", {"model.onnx": "abc"}, "files.model.onnx: not a mapping, found the text 'abc'; fit the model again"),
+        ("files", {}, "`files` has no model.onnx, which is deployed; fit the model again"),
+        ("size_mb", "small", "size_mb: Input should be a valid number"),
+        (
+            "latency",
+            {**complete_content()["latency"], "length": None},
+            "latency: expected `length`, or as many `tokens`",
+        ),
+    ],
+)
+def test_a_certificate_that_was_edited_names_its_wrong_key(
+    key: str, value: object, complaint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / certificate.CERTIFICATE
+    found = complete_content()
+    path.write_text(json.dumps(found))
+    assert certificate.read(tmp_path) == found
+    changed = {name: kept for name, kept in {**found, key: value}.items() if kept is not None or name == "speedup"}
+    path.write_text(json.dumps(changed))
+    with pytest.raises(UserError) as error:
+        certificate.read(tmp_path)
+    assert error.value.line().startswith(f"{path}: {complaint}")
+
+
+def test_a_device_that_a_kit_described_is_known_again() -> None:
+    device = {"device": "a", "device_kind": "cpu", "threads": "1", "cpu_flags": "avx2"}
+    here = {**device, "isa": "AVX2", "torch": "2.0"}
+    assert "on the certified device" in check_latency(content(device=device), latency(4.0), here).why
+    other = {**here, "cpu_flags": "avx512f"}
+    assert "on a different device" in check_latency(content(device=device), latency(4.0), other).why
 
 
 # --- which one is left ------------------------------------------------------------------------------------------

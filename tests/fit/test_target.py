@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 from kits import run_kit
 
+from compress.cpus import Cpus
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShape
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
@@ -358,6 +361,7 @@ def test_a_kit_needs_numpy_and_a_runtime_alone(kit: Path) -> None:
         (["--lengths", "8,x"], 2, "--lengths 8,x: not a list of lengths; give numbers of tokens, such as 8,16,32"),
         (["--lengths", "64"], 2, "--lengths 64: the model has 20 positions; give at most 20"),
         (["--threads", "0"], 2, "--threads 0: give a number above 0"),
+        (["--threads", "3"], 2, "--threads 3: this process may use 2 CPUs; give at most 2"),
         (["--output", "kit.pyz"], 3, "kit.pyz: exists already; name another file"),
         (["--output", "no/target.json"], 2, "no: no such folder; make it, or name another"),
     ],
@@ -366,9 +370,49 @@ def test_what_a_kit_is_asked_in_error(
     args: list[str], code: int, message: str, kit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(kit.parent)
+    monkeypatch.setattr(kit_program, "read_cpus", lambda: Cpus(8, 2, None))
     assert main(kit, args) == code
     assert capsys.readouterr() == ("", f"{message}\n")
     assert not kit.with_name("target.json").exists()
+
+
+@pytest.mark.parametrize("part", [b"kit.json", b"compress/fit/target/kit_program.py"])
+def test_a_kit_with_changed_bytes_says_so(part: bytes, kit: Path, tmp_path: Path) -> None:
+    damaged = bytearray(kit.read_bytes())
+    start = damaged.index(part) + len(part) + 40
+    damaged[start : start + 8] = bytes(8)
+    (tmp_path / "copy.pyz").write_bytes(damaged)
+    done = run_kit(tmp_path / "copy.pyz")
+    assert (done.returncode, done.stderr) == (1, "copy.pyz: the file is damaged; copy it here again\n")
+
+
+def test_a_kit_finds_a_folder_that_it_cannot_write_to_before_it_measures(
+    kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(kit_program, "time_blocks", lambda *_: pytest.fail("measured first"))
+    monkeypatch.setattr(Path, "write_text", fail_with(errno.EROFS))
+    assert main(kit, ["--threads", "1", "--output", str(tmp_path / "t.json")]) == 5
+    assert "t.json: the file system is read-only; write somewhere else" in capsys.readouterr().err
+
+
+def test_a_kit_leaves_nothing_on_a_full_disk(
+    kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def measure(*_: object) -> dict[str, Any]:
+        monkeypatch.setattr(os, "replace", fail_with(errno.ENOSPC))
+        return {}
+
+    monkeypatch.setattr(kit_program, "time_blocks", measure)
+    assert main(kit, ["--threads", "1", "--output", str(tmp_path / "t.json")]) == 5
+    assert "t.json: the disk is full" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def fail_with(number: int) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
 
 
 def test_a_kit_says_that_numpy_is_missing(kit: Path) -> None:

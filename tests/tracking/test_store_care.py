@@ -183,9 +183,13 @@ def test_a_moved_project_finds_its_models_again(
 
     monkeypatch.chdir(new)
     with pytest.raises(
-        UserError, match=r"the store was moved: its artifacts are in .*; update its artifact paths first"
+        UserError,
+        match=r"the store was moved or copied: its artifact paths lead to .*; update them first: compress",
     ):
         sync(new / "runs")
+    with pytest.raises(UserError, match="the store was moved or copied"):
+        log_toy_runs(new / "more", store, "toy", rows=2)
+    assert not old.exists(), "nothing is written to the old place"
     assert _call("runs", "relocate", "--yes", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["old"], told["new"], told["missing"]) == (str(old), str(new), [])
@@ -199,6 +203,30 @@ def test_a_moved_project_finds_its_models_again(
     assert before == schema.schema_version(new / "mlruns" / "mlflow.db")
     with pytest.raises(UserError, match="nothing to change: every artifact path points to the store's folder"):
         relocating.plan(store)
+
+
+def test_a_copied_store_does_not_write_into_the_first_one(project: Store, tmp_path: Path) -> None:
+    assert project.database is not None
+    relocating.require_in_place(project)
+    shutil.copytree(project.database.parent, tmp_path / "copy" / "mlruns")
+    address = f"sqlite:///{tmp_path}/copy/mlruns/mlflow.db"
+    with pytest.raises(UserError) as error:
+        relocating.require_in_place(Store(address, "--tracking-uri"))
+    assert error.value.line() == (
+        f"{address}: the store was moved or copied: its artifact paths lead to {project.database.parent}/artifacts; "
+        f"update them first: compress runs relocate --tracking-uri {address}"
+    )
+    (tmp_path / "link").symlink_to(project.database.parent, target_is_directory=True)
+    relocating.require_in_place(Store(f"sqlite:///{tmp_path}/link/mlflow.db"))
+    relocating.require_in_place(Store(f"sqlite:///{tmp_path}/no.db"))
+    (tmp_path / "text.db").write_text("no database")
+    relocating.require_in_place(Store(f"sqlite:///{tmp_path}/text.db"))
+
+
+def test_an_experiment_whose_files_are_elsewhere_on_purpose_is_used(project: Store, tmp_path: Path) -> None:
+    assert project.database is not None
+    project.client().create_experiment("shared", artifact_location=(tmp_path / "files" / "shared").as_uri())
+    relocating.require_in_place(project)
 
 
 def test_relocating_what_leads_nowhere(project: Store) -> None:

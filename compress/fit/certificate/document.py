@@ -12,14 +12,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 import compress
 from compress.data.tables.table import format_count
 from compress.data.text.tokenizer import Tokenizer
 from compress.errors import UserError
+from compress.fit.certificate.schema import CertificateContent
 from compress.fit.cost.serving import Serving
 from compress.fit.make.evaluator import STEADY, Evaluator, Timing
 from compress.fit.plan.plans import Plan
 from compress.fit.request.bounds import Bounds
+from compress.fit.target.target_file import explain_invalid
 from compress.measure.measured_model import MeasuredModel
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import private
@@ -158,11 +162,12 @@ BUSY = (
     "the machine was busy: another process used the processor, timings spread by more than 10 %, or the parent was "
     "slower than before"
 )
+AGAIN = "fit the model again"
 SLOW = "the machine was slower than when the target was measured"
 
 
 def read(folder: Path) -> Mapping[str, Any]:
-    """Raises UserError where a folder has none, or one of another format."""
+    """Raises UserError where a folder has none, or one of another format or with a wrong key."""
     path = folder / CERTIFICATE
     if depends_on_texts(folder):
         raise UserError(
@@ -172,8 +177,12 @@ def read(folder: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise UserError(f"no {CERTIFICATE} in this folder", where=str(folder), do="compress fit writes one")
     found = safe.read_json(path, 1 << 20)
-    if found.get("format") not in (VERSION, OF_TEXTS) or not isinstance(found.get("files"), dict):
-        raise UserError("not a valid certificate, or one of another version", where=str(path), do="fit the model again")
+    if found.get("format") not in (VERSION, OF_TEXTS):
+        raise UserError("not a valid certificate, or one of another version", where=str(path), do=AGAIN)
+    try:
+        CertificateContent.model_validate(found)
+    except ValidationError as error:
+        raise explain_invalid(error, path, CertificateContent, AGAIN) from None
     return found
 
 

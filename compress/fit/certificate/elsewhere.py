@@ -139,7 +139,9 @@ def read_measurement(path: Path, found: Mapping[str, Any]) -> KitMeasurement:
     ):  # fmt: skip
         if theirs != ours:
             what = f"{key} is not that of the certificate"
-            raise UserError(what, where=str(path), why=f"{str(theirs)[:40]}, not {str(ours)[:40]}", do=AGAIN)
+            shown, wanted = str(theirs)[:40], str(ours)[:40]
+            why = None if shown == wanted else f"{shown}, not {wanted}"
+            raise UserError(what, where=str(path), why=why, do=AGAIN)
     return made
 
 

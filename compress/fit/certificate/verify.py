@@ -56,6 +56,7 @@ def verify(
         if measured is not None:
             found = elsewhere.complete(found, elsewhere.read_measurement(measured, found))
             certificate.write(folder, found)
+            console.note(f"the measured latency is now part of the certificate; its status is {found['status']}")
         checks.append(check_size(folder, found))
         runtime: Runtime = found["runtime"]
         if measured is not None:

@@ -32,9 +32,18 @@ NARROW = 0.3
 """Of the heads and neurons, what a second whole model keeps by which sums of blocks are corrected."""
 START = """import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 if sys.version_info < (3, 11):
     sys.exit("Python 3.11 or newer is required")
+
+archive = Path(__file__).parent
+try:
+    damaged = ZipFile(archive).testzip() is not None
+except Exception:  # which one depends on the bytes that changed
+    damaged = True
+if damaged:
+    sys.exit(f"{archive.name}: the file is damaged; copy it here again")
 
 try:
     from compress.fit.target.kit_program import main
@@ -43,13 +52,14 @@ except ModuleNotFoundError as error:
         raise
     sys.exit("numpy is required: pip install numpy")
 
-sys.exit(main(Path(__file__).parent))
+sys.exit(main(archive))
 """
 PROGRAM = (
     "compress/__init__.py", "compress/cpus.py", "compress/errors.py", "compress/fit/__init__.py",
     "compress/fit/target/__init__.py", "compress/fit/target/kit_program.py", "compress/onnx/__init__.py",
-    "compress/onnx/axes.py", "compress/onnx/start.py", "evaluation/__init__.py", "evaluation/cost/__init__.py",
-    "evaluation/cost/cpu.py", "evaluation/cost/latency.py", "evaluation/cost/least.py",
+    "compress/onnx/axes.py", "compress/onnx/start.py", "compress/storage/__init__.py", "compress/storage/disk.py",
+    "evaluation/__init__.py", "evaluation/cost/__init__.py", "evaluation/cost/cpu.py", "evaluation/cost/latency.py",
+    "evaluation/cost/least.py",
 )  # fmt: skip
 """What a kit carries of this program: what `kit_program` imports."""
 

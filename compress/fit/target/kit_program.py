@@ -27,6 +27,7 @@ from compress.cpus import read_cpus
 from compress.errors import ExitCode, UserError
 from compress.onnx.axes import VECTOR
 from compress.onnx.start import import_openvino, set_up_openvino, start_onnxruntime
+from compress.storage.disk import report_write_errors
 from evaluation.cost.cpu import cpu_flags, cpu_name
 from evaluation.cost.latency import Latency, measure_interleaved
 from evaluation.cost.least import find_least
@@ -171,6 +172,14 @@ def parse_lengths(text: str) -> list[int]:
     return found
 
 
+def require_cpus(threads: int) -> None:
+    """Raises UserError for more threads than can compute at once: they would take turns for minutes."""
+    usable = read_cpus().usable
+    if threads > usable:
+        cpus = f"{usable} CPU{'s' * (usable != 1)}"
+        raise UserError(f"this process may use {cpus}", where=f"--threads {threads}", do=f"give at most {usable}")
+
+
 def choose_lengths(given: Sequence[int] | None, kit: Mapping[str, Any]) -> list[int]:
     """The lengths to time. Raises UserError for one that the model does not read."""
     found = list(given or kit["lengths"])
@@ -226,6 +235,7 @@ def _choose(kit: Mapping[str, Any], given: argparse.Namespace) -> tuple[list[Way
         do = "give numbers of tokens, such as 8,16,32"
         raise UserError("not a list of lengths", where=f"--lengths {given.lengths}", do=do) from None
     threads = given.threads or read_cpus().usable
+    require_cpus(threads)
     ways = [Way(name, threads, given.batch) for name in find_runtimes(given.runtime)]
     return ways, choose_lengths(lengths, kit)
 
@@ -238,6 +248,7 @@ def _run(archive: Path, args: Sequence[str] | None) -> Path:
             raise UserError("exists already", where=str(given.output), do="name another file", code=ExitCode.REFUSED)
         if not given.output.parent.is_dir():
             raise UserError("no such folder", where=str(given.output.parent), do="make it, or name another")
+        _write(given.output, "").unlink()  # found now, not after minutes of measuring
         say = partial(print, file=sys.stderr, flush=True)
         if "shapes" in kit:
             find_runtimes(kit["runtime"])
@@ -245,10 +256,20 @@ def _run(archive: Path, args: Sequence[str] | None) -> Path:
         else:
             ways, lengths = _choose(kit, given)
             found = time_blocks(kit, files.read, ways, lengths, say)
-    part = given.output.with_name(f"{given.output.name}.part")
-    part.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(part, given.output)
-    return given.output
+    return _write(given.output, json.dumps(found, indent=1, allow_nan=False) + "\n")
+
+
+def _write(output: Path, text: str) -> Path:
+    """The whole file, or none and UserError."""
+    part = output.with_name(f"{output.name}.part")
+    with report_write_errors(output, len(text)):
+        try:
+            part.write_text(text, encoding="utf-8")
+            os.replace(part, output)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    return output
 
 
 def main(archive: Path, args: Sequence[str] | None = None) -> int:
@@ -258,9 +279,9 @@ def main(archive: Path, args: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(error.line(), file=sys.stderr)
         return int(error.code)
-    except OSError as error:
-        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
-        return int(ExitCode.INPUT)
+    except ImportError as error:  # of a runtime that is installed, but not for this machine
+        print(f"a runtime cannot be imported: {error}", file=sys.stderr)
+        return int(ExitCode.ENVIRONMENT)
     except KeyboardInterrupt:
         return 130
     return 0

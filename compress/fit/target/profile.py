@@ -14,7 +14,7 @@ from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
 from compress.fit.request.case import require_fittable
 from compress.fit.target.kit import SUFFIX, build_kit, default_lengths
-from compress.fit.target.kit_program import DESCRIPTION, Way, choose_lengths, find_runtimes, time_blocks
+from compress.fit.target.kit_program import DESCRIPTION, Way, choose_lengths, find_runtimes, require_cpus, time_blocks
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
 from compress.storage import atomic
@@ -41,7 +41,10 @@ def profile(model: str, wanted: ProfileOptions, options: RunOptions, console: Co
     if "task" not in info.heads:
         raise UserError("the model has no task head", where=str(source), do="fine-tune it first: compress finetune")
     require_fittable(info.config, source)
-    runtimes = [] if target.suffix == SUFFIX else find_runtimes(options.runtime)
+    runtimes = []
+    if target.suffix != SUFFIX:
+        require_cpus(torch.get_num_threads())
+        runtimes = find_runtimes(options.runtime)
     limits = {"lengths": default_lengths(info.config), "positions": info.config.max_positions}
     lengths = choose_lengths(wanted.lengths, limits)
     loaded = modelfolder.load_model(source, require={"task"}, keep={"task"})

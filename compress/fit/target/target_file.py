@@ -25,6 +25,8 @@ from compress.storage import safe
 AGAIN = "measure it again: compress profile MODEL --output FILE"
 LIMIT = 1 << 24
 """Bytes of a target file."""
+KINDS = {"model_type": "not a mapping", "dict_type": "not a mapping", "tuple_type": "not a list"}
+"""Complaints that pydantic words with names of our classes."""
 Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Megabytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -168,14 +170,16 @@ def read_kit_file(path: Path, kind: type[Content], again: str) -> Content:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise _explain(error, path, kind, again) from None
+        raise explain_invalid(error, path, kind, again) from None
 
 
-def _explain(error: ValidationError, path: Path, kind: type[BaseModel], again: str) -> UserError:
-    """The first complaint of pydantic, as one line; unknown keys first, since each shows up as a missing one too."""
+def explain_invalid(error: ValidationError, path: Path, kind: type[BaseModel], again: str) -> UserError:
+    """The first complaint of pydantic about a file, as one line; unknown keys first, since each shows up as a missing
+    one too."""
     problems = error.errors(include_url=False)
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
-    is_key, loc = first["loc"][-1] == "[key]", first["loc"]
+    loc = first["loc"]
+    is_key = loc[-1:] == ("[key]",)
     loc = loc[:-1] if is_key else loc
     key = printable(".".join(map(str, loc)), 80)
     if first["type"] == "extra_forbidden" or is_key:
@@ -183,7 +187,9 @@ def _explain(error: ValidationError, path: Path, kind: type[BaseModel], again: s
         return UserError(f"unknown key '{key}'", where=str(path), do=do)
     if first["type"] == "missing":
         return UserError(f"the key '{key}' is missing", where=str(path), do=again)
-    return UserError(f"{key}: {first['msg']}, found {describe(first['input'])}", where=str(path), do=again)
+    what = KINDS.get(first["type"], first["msg"])
+    found = "" if isinstance(first["input"], Mapping) else f", found {describe(first['input'])}"
+    return UserError(f"{key}: {what}{found}".removeprefix(": "), where=str(path), do=again)
 
 
 def _keys_at(kind: type[BaseModel], loc: Sequence[str | int]) -> set[str]:
