@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from compress.encoder.kernels.working import OPTIONS
+
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
 VECTORS = ("ld.global.v4.b32", "st.global.v4.b32")
 """Of 16 bytes."""
@@ -46,7 +48,7 @@ def compile_kernel(
         constexprs=dict(constants),
         attrs={(n,): [["tt.divisibility", 16]] for n in multiples},
     )
-    return build(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
+    return build(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps, **OPTIONS})
 
 
 def list_single_accesses(made: Any) -> list[str]:

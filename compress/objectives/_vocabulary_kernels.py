@@ -149,6 +149,7 @@ def launch_divergence(
         DIFFERENTIATE=gradient is not None,
         BLOCK=_triton.BLOCK,
         num_warps=_triton.WARPS,
+        **working.OPTIONS,
     )
 
 
@@ -170,6 +171,7 @@ def launch_cross_entropy(logits: Tensor, labels: Tensor, loss: Tensor, gradient:
         DIFFERENTIATE=gradient is not None,
         BLOCK=_triton.BLOCK,
         num_warps=_triton.WARPS,
+        **working.OPTIONS,
     )
 
 
@@ -177,7 +179,9 @@ def launch_scale(numbers: Tensor, factor: Tensor) -> None:
     """numbers: without gaps between them.  factor: (), in fp32. Raises ImportError without triton."""
     _triton, size = _import_triton(), numbers.numel()
     programs = -(-size // _triton.BLOCK)
-    _triton.scale_kernel[(programs,)](numbers, factor, size, BLOCK=_triton.BLOCK, num_warps=_triton.WARPS)
+    _triton.scale_kernel[(programs,)](
+        numbers, factor, size, BLOCK=_triton.BLOCK, num_warps=_triton.WARPS, **working.OPTIONS
+    )
 
 
 def _import_triton() -> Any:

@@ -146,7 +146,7 @@ def launch(
     _triton.add_norm_kernel[(x.numel() // size,)](
         x, added, weight, _or(bias, x), _or(seed, x), made, _or(narrow, x), _or(means, x), _or(scales, x), size, rate,
         eps, DROPS=seed is not None, HAS_BIAS=bias is not None, NARROWS=narrow is not None, KEEPS=means is not None,
-        BLOCK=block, num_warps=_find_warps(block),
+        BLOCK=block, num_warps=_find_warps(block), **working.OPTIONS,
     )  # fmt: skip
 
 
@@ -163,7 +163,7 @@ def launch_backward(
     _triton.add_norm_backward_kernel[(programs,)](
         _or(gradient, x), _or(narrow_gradient, x), x, added, weight, _or(seed, x), means, scales, to_x, to_added,
         to_weight, to_bias, rows, size, rate, WIDE=gradient is not None, NARROW=narrow_gradient is not None,
-        DROPS=seed is not None, SUMS=sums is not None, BLOCK=block, num_warps=_find_warps(block),
+        DROPS=seed is not None, SUMS=sums is not None, BLOCK=block, num_warps=_find_warps(block), **working.OPTIONS,
     )  # fmt: skip
 
 

@@ -11,6 +11,9 @@ from compress.errors import printable
 
 _log = logging.getLogger("compress.training")
 
+OPTIONS = {"enable_fp_fusion": True}
+"""Of every launch: a product and the sum after it are rounded once. Triton asks for a choice from 3.9 on."""
+
 
 @functools.cache
 def are_working() -> bool:
@@ -31,4 +34,4 @@ def try_out() -> None:
     """Launch a kernel on the GPU. Raises ImportError without triton, and what it, its compiler or a driver raise."""
     from compress.encoder.kernels import _probe_triton
 
-    _probe_triton.probe_kernel[(1,)](torch.empty(1, device="cuda"))
+    _probe_triton.probe_kernel[(1,)](torch.empty(1, device="cuda"), **OPTIONS)
