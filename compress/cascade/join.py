@@ -109,5 +109,5 @@ def _print_candidates(request: CascadeRequest, candidates: Sequence[Candidate], 
     ]  # fmt: skip
     request.console.table("models by latency, on validation rows", ("", "mean ms", "accuracy, %", "temperature"), rows)
     given = list(request.models)
-    if given != [c.name for c in candidates]:
+    if not request.rows_chose_models and given != [c.name for c in candidates]:  # a fit has no order that was given
         request.console.note("the models answer in order of their latency, not in the order given")

@@ -12,10 +12,12 @@ from compress.cascade.request import CascadeRequest
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import UserError
-from compress.fit import joined_family
+from compress.fit import joined_family, journal
 from compress.fit import run as fitting
 from compress.fit.request.bounds import Bounds
 from compress.fit.request.options import FitOptions
+from compress.tracking import open_run
+from compress.tracking.records import read
 
 
 def _make_model(folder: Path) -> Any:
@@ -48,8 +50,8 @@ def join_family(path: Path, *tried: Any, met: bool = True) -> dict[str, Any]:
         options=SimpleNamespace(device="cpu"), clock=SimpleNamespace(check=int),
     )  # fmt: skip
     bench: Any = SimpleNamespace(serving=SimpleNamespace(runtime="openvino"))
-    journal: Any = SimpleNamespace(path=path, child=lambda folder, *said: (folder.name, *said))
-    return joined_family.join_family(case, bench, journal, tried[:-1], tried[-1], met)
+    runs: Any = SimpleNamespace(path=path, child=lambda folder, *said: (folder.name, *said))
+    return joined_family.join_family(case, bench, runs, tried[:-1], tried[-1], met)
 
 
 def test_models_that_the_rows_chose_are_joined_without_a_confidence(
@@ -88,3 +90,21 @@ def test_a_cascade_within_its_bound_is_the_result(status: str, monkeypatch: pyte
     document["cascade"] = {"accepted": False}
     with pytest.raises(UserError, match="busy"):
         fitting.fit(wanted, RunOptions(), console)
+
+
+def test_its_run_stands_below_that_of_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal.modelfolder, "fingerprint", lambda folder: "f")
+    monkeypatch.chdir(tmp_path)
+    case: Any = SimpleNamespace(
+        source=tmp_path, table=SimpleNamespace(fingerprint="d"), metric="accuracy", console=SimpleNamespace(warn=None)
+    )
+    serving: Any = None
+    path = tmp_path / "joined"
+    with open_run(path, experiment="fits", name="joined", method="fit") as log:
+        runs = journal.Journal(case, serving, path, log)
+        runs.child(path / "cascade-run", "cascade", "student", "cascade").finish()
+    start = read(path / "cascade-run").start
+    assert (start["name"], start["experiment"], start["tags"]["compress.method"]) == (
+        "joined/cascade", "fits", "cascade"
+    )  # fmt: skip
+    assert start["parent"]["key"] == read(path).start["key"]
