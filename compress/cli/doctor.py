@@ -181,6 +181,7 @@ def _memory_gb() -> tuple[float, float] | None:
 
 
 def _store(uri: str | None) -> Iterator[Finding]:
+    from compress.tracking.relocating import require_in_place
     from compress.tracking.store import require_driver, resolve_store
 
     try:
@@ -200,6 +201,10 @@ def _store(uri: str | None) -> Iterator[Finding]:
         yield Finding("store", f"{where}: does not exist yet", "ok", "the first run creates it")
     else:
         yield _database(store.database, where)
+        try:
+            require_in_place(store)
+        except UserError as error:
+            yield Finding("store", f"{error.what}: {error.why}", "missing", error.do or "")
 
 
 def _database(path: Path, where: str) -> Finding:

@@ -32,7 +32,9 @@ def command(options: RunOptions, model: str, repository: str, private: bool, mes
     from compress.console import Console
     from compress.modelfolder.push import HubRepository
     from compress.modelfolder.resolve import resolve
+    from compress.onnx.model_file import require_publishable
 
     folder, console = resolve(model), Console(quiet=options.quiet, json=options.json)
+    require_publishable(folder)
     pushed = HubRepository(repository, private).push(folder, console, message)
     console.document({"folder": str(folder), **vars(pushed)})

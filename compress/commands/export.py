@@ -31,7 +31,7 @@ from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import read_max_length
 from compress.onnx.check import ROWS, Check, ReferenceOutputs, compare, file_answer, model_answer
 from compress.onnx.gpu_session import open_on_gpu
-from compress.onnx.model_file import FILE
+from compress.onnx.model_file import FILE, require_publishable
 from compress.onnx.openvino_session import FILES as OPENVINO
 from compress.onnx.openvino_session import OpenVinoSession, written_for_openvino
 from compress.onnx.precision import precision_of
@@ -172,6 +172,7 @@ def export_pyfunc(name: str, options: RunOptions) -> None:
     target = new_output(options)
     console = Console(quiet=options.quiet, json=options.json)
     folder = resolve(name)
+    require_publishable(folder)
     columns = columns_of(folder)
     write_pyfunc(folder, target, columns)
     console.result(

@@ -18,6 +18,7 @@ from compress.modelfolder.meta import FolderMeta, MeasurementNote
 from compress.modelfolder.names import model_label
 from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import identity
+from compress.onnx.model_file import require_publishable
 from compress.predict.service import columns_of
 from compress.report.rows import title
 from compress.tracking import experiment, registering, resolve_store
@@ -114,6 +115,7 @@ def promote(
     chosen = _choose_best(judged, gates)
     if chosen.figures:
         console.result(f"gates passed by {chosen.sentence()}")
+    require_publishable(chosen.folder)
     name = registering.format_registered_name(name or _suggest_name(chosen))
     store = resolve_store(options.tracking_uri)
     fingerprint = identity(chosen.folder)

@@ -36,9 +36,7 @@ def open_session(
     Raises UserError when there is none, when file or weights are not those of the export, and when it answers for
     another head.
     """
-    record = read_record(folder)
-    if record.get("sha256") != file_digest(folder / FILE):
-        raise UserError(f"{FILE} has changed since the export", where=str(folder), do="export the model again")
+    record = require_unchanged(folder)
     if record.get("model") != modelfolder.fingerprint(folder):
         raise UserError(
             f"the weights have changed since {FILE} was exported", where=str(folder), do="export the model again"
@@ -87,6 +85,21 @@ def find_files(exported: Path, folder: Path) -> dict[str, bytes]:
     content = file.read_bytes()
     names = [name for name in (FILE, SECOND, QUANTIZED) if (exported / name).is_file()]
     return {**dict.fromkeys(names, content), RECORD: (exported / RECORD).read_bytes()}
+
+
+def require_unchanged(folder: Path) -> Mapping[str, Any]:
+    """What the export wrote down. Raises UserError when the file is not the one that it wrote, or the folder was not
+    exported."""
+    record = read_record(folder)
+    if record.get("sha256") != file_digest(folder / FILE):
+        raise UserError(f"{FILE} has changed since the export", where=str(folder), do="export the model again")
+    return record
+
+
+def require_publishable(folder: Path) -> None:
+    """Raises UserError for a folder with a damaged ONNX file, before others get it."""
+    if (folder / RECORD).is_file():
+        require_unchanged(folder)
 
 
 def read_record(folder: Path) -> Mapping[str, Any]:

@@ -106,6 +106,8 @@ def _send(folder: Path, store: Store, warn: Callable[[str], None], refused: list
 
 
 def _unaccepted(folder: Path, store: Store, what: str, error: Exception) -> UserError:
+    if isinstance(error, UserError):  # says what to do already
+        return error
     return UserError(
         f"{store.shown} does not accept {what}",
         where=str(folder),

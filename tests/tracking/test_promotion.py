@@ -293,6 +293,21 @@ def test_an_environment_has_the_runtime_of_every_model_of_a_cascade(tmp_path: Pa
     assert {"onnx", "onnxruntime"} <= named()
 
 
+def test_a_damaged_onnx_file_is_not_published(
+    made: Maker, tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = made("student")
+    (folder / "model.onnx").write_bytes(b"cut off")
+    (folder / "onnx.json").write_text(json.dumps({"sha256": "0" * 64}))
+    complaint = f"{folder}: model.onnx has changed since the export; export the model again"
+    assert _promote(store, folder, "--as", "champion") == 2
+    assert complaint in capsys.readouterr().err
+    assert main(["export", str(folder), "--to", "pyfunc", "--output", str(tmp_path / "served")]) == 2
+    assert main(["push", str(folder), "hf:some/where"]) == 2
+    assert capsys.readouterr().err.count(complaint) == 2
+    assert not (tmp_path / "served").exists()
+
+
 def test_a_pyfunc_folder_is_not_written_over(made: Maker, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("x")
