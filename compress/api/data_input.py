@@ -76,13 +76,15 @@ def _lines(rows: Any, split: str) -> bytes:
         return _frame_lines(rows).encode()
     if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
         found = type(rows).__name__
-        raise UserError(f"a {found} is not a dataset", where="data", do=f"give {FORMS}")
+        raise UserError(f"a value of type {found} is not a dataset", where="data", do=f"give {FORMS}")
+    if not rows:
+        raise UserError(f"{split} has no rows", where="data", do="give at least one row")
     return b"".join(_line(row, place) for place, row in enumerate(rows))
 
 
 def _line(row: Any, place: int) -> bytes:
     if not isinstance(row, Mapping):
-        why = f"it is a {type(row).__name__}"
+        why = f"its type is {type(row).__name__}"
         raise UserError("not a dictionary of columns", where=f"data: row {place}", why=why, do="e.g. {'text': …}")
     try:
         return (json.dumps(row, ensure_ascii=False, default=_plain) + "\n").encode()

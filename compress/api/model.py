@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from compress.api.command import call, call_for
 from compress.api.data_input import Data, data_name
 from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
-from compress.errors import UserError, did_you_mean, printable
+from compress.errors import UserError, printable
+from compress.onnx.runtimes import RUNTIMES, Runtime
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
     from compress.data.task import Answer
     from compress.encoder.config.encoder import EncoderConfig
     from compress.encoder.modules.model import Model as TorchModel
-    from compress.onnx.runtimes import Runtime
     from compress.predict.embedder import Embedder
     from compress.predict.predictor import Predictor
     from compress.predict.ranking import RankedDocument
+
+
+Device: TypeAlias = Literal["auto", "cpu", "cuda"]
+Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
 
 
 class Model:
@@ -34,14 +38,21 @@ class Model:
         self,
         path: Path,
         *,
-        device: Literal["auto", "cpu", "cuda"] = "auto",
+        device: Device = "auto",
         runtime: Runtime | Literal["auto"] | None = None,
-        precision: Literal["auto", "fp32", "bf16"] = "auto",
+        precision: Precision = "auto",
     ) -> None:
+        for name, given, known in (
+            ("device", device, get_args(Device)), ("runtime", runtime, (None, "auto", *RUNTIMES)),
+            ("precision", precision, get_args(Precision)),
+        ):  # fmt: skip
+            if given not in known:
+                do = f"use {', '.join(one for one in known if one is not None)}"
+                raise UserError(f"{given!r} is not a {name}", where=name, do=do)
         self.path = Path(path)
-        self._device: Literal["auto", "cpu", "cuda"] = device
+        self._device: Device = device
         self._runtime: Runtime | Literal["auto"] | None = runtime
-        self._precision: Literal["auto", "fp32", "bf16"] = precision
+        self._precision: Precision = precision
 
     def __repr__(self) -> str:
         return f"Model({str(self.path)!r})"
@@ -216,7 +227,7 @@ class Model:
         from compress.predict.fastest import open_in_runtime
 
         how = {"device": self._resolved_device, "precision": self._precision}
-        return open_in_runtime(self.path, self._runtime, Console(quiet=True), **how)
+        return open_in_runtime(self.path, self._runtime, Console(quiet=True, json=True), **how)
 
     @cached_property
     def _embeds(self) -> bool:
@@ -235,31 +246,30 @@ def load(
     model: ModelLike | PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     runtime: Runtime | Literal["auto"] | None = None,
-    precision: Literal["auto", "fp32", "bf16"] = "auto",
+    precision: Precision = "auto",
 ) -> Model:
     """A model as an object.
 
     model: a folder, `hf:org/name[@revision]`, `runs:/…`, `models:/name@alias`, or a model of
     transformers with its `tokenizer`, which is written to the cache.  device: "auto" is the GPU if there is one.
-    runtime: what computes the answers; None: torch, of a quantized model its ONNX file; "auto": the fastest one whose
-    outputs match.  precision: of weights and matrix products; "auto" is bf16 on a GPU that computes in it, else fp32.
-    Raises UserError when there is no such model or runtime.
+    runtime: what computes the answers; None: torch, of a quantized model its ONNX file; "auto": the fastest on this
+    machine whose outputs match, timed at the first answer (a few seconds).  precision: of weights and matrix products;
+    "auto" is bf16 on a GPU that computes in it, else fp32.
+    Raises UserError when there is no such model, and for a device, runtime or precision that there is not.
     """
     from compress.modelfolder.resolve import resolve
-    from compress.onnx.runtimes import RUNTIMES
 
-    known = [*RUNTIMES, "auto"]
-    if runtime is not None and runtime not in known:
-        what = f"no runtime is called '{printable(str(runtime), 40)}'"
-        raise UserError(what, where="runtime", do=did_you_mean(str(runtime), known))
     name = model_name(model if tokenizer is None else (model, tokenizer))  # type: ignore[arg-type]
     return Model(resolve(name), device=device, runtime=runtime, precision=precision)
 
 
 def _list_texts(texts: str | Iterable[str], name: str = "text") -> list[str]:
     """One text, or several. Raises UserError for what is no string, such as a missing value of a DataFrame."""
+    if not isinstance(texts, Iterable):
+        why = f"it is {printable(repr(texts), 40)} ({type(texts).__name__})"
+        raise UserError(f"not a {name} or a list of them", where="texts", why=why)
     given = [texts] if isinstance(texts, str) else list(texts)
     for number, text in enumerate(given, start=1):
         if not isinstance(text, str):

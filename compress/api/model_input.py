@@ -45,7 +45,7 @@ def model_name(model: ModelLike) -> str:
         raise UserError(
             "a model needs its tokenizer", where="model", do="give both: (model, tokenizer), or load(model, tokenizer)"
         )
-    raise UserError(f"a {type(model).__name__} is not a model", where="model", do=f"give {FORMS}")
+    raise UserError(f"a value of type {type(model).__name__} is not a model", where="model", do=f"give {FORMS}")
 
 
 def is_pair(model: object) -> TypeGuard[tuple[PreTrainedModel, PreTrainedTokenizerBase]]:

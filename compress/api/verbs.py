@@ -95,7 +95,7 @@ def distill(
     exact = dict(set or {})
     stages = _places(recipe, "distill")
     if objectives is not None:
-        rows = [{"kind": one.replace("-", "_")} if isinstance(one, str) else dict(one) for one in objectives]
+        rows = [_objective(one, place) for place, one in enumerate(objectives)]
         exact = {f"stages.{place}.objectives": rows for place in stages} | exact
     if isinstance(student, Mapping):
         cut = {"count": None, **student} if "layers" in student else student
@@ -500,6 +500,16 @@ def _run(
     return call_for(RunResult, verb, asked, *map(model_name, model), quiet=quiet)
 
 
+def _objective(given: str | Settings, place: int) -> Settings:
+    """A row of `objectives:`."""
+    if isinstance(given, str):
+        return {"kind": given.replace("-", "_")}
+    if not isinstance(given, Mapping):
+        do = "give a kind such as 'soft_targets', or a dictionary such as {'kind': 'hard_labels', 'weight': 0.5}"
+        raise UserError("neither a kind nor a dictionary", where=f"objectives: {place}", do=do)
+    return dict(given)
+
+
 def _named_text(told: Settings) -> dict[str, Any]:
     """The flags with a name for the text without labels that one of them may hold."""
     text = told.get("unlabelled")
@@ -515,6 +525,8 @@ def _exact(recipe: Folder, training: Settings | None, exact: Settings | None) ->
     """`training` as values of the recipe's stages, then what `set` says, which is the more exact."""
     if training is None:
         return exact or {}
+    if not isinstance(training, Mapping):
+        raise UserError("not a dictionary", where="training", do="e.g. training={'steps': 100}")
     length = {"steps": {"epochs": None}, "epochs": {"steps": None}}
     values = dict(training)
     for key, other in length.items():

@@ -169,9 +169,12 @@ class Amount(click.ParamType):
         text = str(value).strip()
         scale = {"%": 0.01, "k": 1e3, "m": 1e6, "g": 1e9}.get(text[-1:].lower(), 1.0)
         try:
-            return float(text[:-1] if scale != 1 else text) * scale
+            found = float(text[:-1] if scale != 1 else text) * scale
         except ValueError:
             self.fail(f"'{value}' is not an amount, such as 12M, 1.5G or 50%", param, ctx)
+        if scale == 0.01 and found >= 1:  # from 1 on it would be a count
+            self.fail(f"'{value}' is not a share below 100%", param, ctx)
+        return found
 
 
 class LabelNames(click.ParamType):

@@ -67,10 +67,11 @@ def test_names_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (3, "a int is not a dataset"),
+        (3, "a value of type int is not a dataset"),
         ([1], "data: row 0: not a dictionary of columns"),
         ([{"text": object()}], "data: row 0: a value is not text, a number or a list"),
         ({}, "no split"),
+        ([], "data: train has no rows; give at least one row"),
         ({"a/b": []}, "not a split name"),
         ({"a\0b": []}, "not a split name"),
         ([{"text": "a"}, {"text": "\ud800"}], "data: row 1: the text is not valid Unicode"),

@@ -234,6 +234,12 @@ def test_tokenizer_and_pretrain(place: Path, splits: Any) -> None:
 def test_errors_name_the_keyword(classifier: Model, splits: Any) -> None:
     with pytest.raises(compress.UserError, match=r"prune_layers: unknown keyword 'kep'; did you mean 'keep'\?"):
         compress.prune_layers(classifier, splits, kep=2)
+    with pytest.raises(compress.UserError, match="training: not a dictionary"):
+        compress.finetune("m", "opinions", training=[5])  # type: ignore[arg-type]
+    with pytest.raises(compress.UserError, match="objectives: 0: neither a kind nor a dictionary"):
+        compress.distill("m", "opinions", objectives=[5])  # type: ignore[list-item]
+    with pytest.raises(compress.UserError, match="target_params: '500%' is not a share below 100%"):
+        compress.prune_width("m", "opinions", target_params="500%")
     with pytest.raises(compress.UserError, match="recipe prune-vocab has no training"):
         compress.run("prune-vocab", splits, teacher=classifier, training=SHORT)
 

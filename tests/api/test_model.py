@@ -31,15 +31,14 @@ def test_predict_reads_strings(classifier: compress.Model) -> None:
         classifier.predict(["good", "bad"], ["one"])
 
 
-def test_runtime_auto_answers_without_a_file_and_unknown_runtimes_are_named(
-    classifier: compress.Model, splits: Any
+def test_the_fastest_runtime_answers_alike(
+    classifier: compress.Model, splits: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fastest = compress.load(classifier.path, runtime="auto")
-    expected = [one.as_json()["label"] for one in classifier.predict(TEXTS)]
-    assert [one.as_json()["label"] for one in fastest.predict(TEXTS)] == expected
+    fastest = compress.load(classifier.path, device="cpu", runtime="auto")
+    expected = classifier.predict(TEXTS)
+    assert [one.as_json()["label"] for one in fastest.predict(TEXTS)] == [one.as_json()["label"] for one in expected]
+    assert capsys.readouterr() == ("", "")
     assert fastest.evaluate(splits["test"], bootstrap=100, no_speed=True, quiet=True).metrics
-    with pytest.raises(compress.UserError, match=r"no runtime is called 'onnx'.*onnxruntime"):
-        compress.load(classifier.path, runtime="onnx")  # type: ignore[arg-type]
 
 
 def test_batches_are_what_the_module_reads(classifier: compress.Model) -> None:
@@ -139,5 +138,24 @@ def test_a_model_of_transformers_is_written_once(place: Path, toy_tokenizer_file
 def test_what_is_no_model_is_said(place: Path) -> None:
     with pytest.raises(compress.UserError, match="model folder 'nothing' not found"):
         compress.load("nothing")
-    with pytest.raises(compress.UserError, match="a int is not a model"):
+    with pytest.raises(compress.UserError, match="a value of type int is not a model"):
         compress.load(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "gpu"}, "device: 'gpu' is not a device; use auto, cpu, cuda"),
+        ({"runtime": "ort"}, "runtime: 'ort' is not a runtime; use auto, torch, torch-int8"),
+        ({"precision": "int4"}, "precision: 'int4' is not a precision; use auto, fp32, bf16"),
+    ],
+)
+def test_how_a_model_cannot_be_loaded(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(compress.UserError) as error:
+        compress.Model(tmp_path, **options)
+    assert error.value.line().startswith(message)
+
+
+def test_texts_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(compress.UserError, match=r"texts: not a text or a list of them: it is None \(NoneType\)"):
+        compress.Model(tmp_path).predict(None)  # type: ignore[arg-type]

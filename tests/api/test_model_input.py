@@ -53,10 +53,10 @@ def test_files_of_one_name_in_several_folders_count_by_their_place() -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (None, "a NoneType is not a model"),
-        (("a", "b"), "a tuple is not a model"),
-        ((Written(), Written(), Written()), "a tuple is not a model"),
-        (SimpleNamespace(path="a"), "a SimpleNamespace is not a model"),
+        (None, "a value of type NoneType is not a model"),
+        (("a", "b"), "a value of type tuple is not a model"),
+        ((Written(), Written(), Written()), "a value of type tuple is not a model"),
+        (SimpleNamespace(path="a"), "a value of type SimpleNamespace is not a model"),
         (Written(), "a model needs its tokenizer"),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_package_of_the_same_name_stays_a_function() -> None:
     assert callable(compress.fit)
     assert callable(compress.fit.run.fit)  # type: ignore[attr-defined]
     assert "max_mb" in inspect.signature(inspect.unwrap(compress.fit)).parameters
-    with pytest.raises(UserError, match="a int is not a model"):
+    with pytest.raises(UserError, match="a value of type int is not a model"):
         compress.fit(3, "opinions")  # type: ignore[arg-type]
 
 
