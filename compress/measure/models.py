@@ -32,7 +32,7 @@ from compress.measure.quality import (
     quality,
     score_fake_quantized,
 )
-from compress.measure.subject import MEMBER, Subject
+from compress.measure.subject import MEMBER, Subject, shown_name
 from compress.onnx.runtimes import Runtime
 from compress.predict.cascade import CascadePredictor
 from compress.predict.fastest import require_same_answers
@@ -65,6 +65,7 @@ def measure(
     runtime: Runtime | None = None,
     sliced: Sequence[str] | None = None,
     group_column: str | None = None,
+    reference_name: str = "teacher",
     say: Callable[[str], None] = lambda _: None,
     watch: Watch = unwatched,
 ) -> list[MeasuredModel]:
@@ -73,14 +74,16 @@ def measure(
     task: the kind of the data.  label_names: of the data.  settings: of the task, in place of the models' own.  held:
     other labelled rows, that a temperature is fitted on.  runtime: of all of them; None: of each as its folder is meant
     to be run.  sliced: by what rows are told apart (`data.tables.groups.groups`).  group_column: of the groups that are
-    compared with each other.  say, watch: print what is done, and show how far it is.
+    compared with each other.  reference_name: what is printed for a subject called teacher.  say, watch: print what is
+    done, and show how far it is.
 
     Raises UserError when a model does not do it, or two answer different labels.
     """
     how: dict[str, Any] = {"device": device, "precision": precision, "settings": settings, "runtime": runtime}
     predictors = _open(subjects, task, label_names, **how)
     kind, names = predictors[0].task, predictors[0].label_names
-    answered = [_answer(s, p, rows, max_length, say, watch) for s, p in zip(subjects, predictors, strict=True)]
+    shown = [shown_name(s, reference_name) for s in subjects]
+    answered = [_answer(s, p, rows, max_length, say, watch) for s, p in zip(shown, predictors, strict=True)]
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
     if kind.label_free and reference is not None:
         parent = answered[reference]
@@ -93,7 +96,7 @@ def measure(
         texts = sample_texts(rows, data=dataset, digest=digest, max_length=max_length, batch=cost.batch, calls=calls)
         cost = replace(cost, texts=texts)
     if cost.timed:
-        say("timing " + ", ".join(s.name for s in subjects))
+        say("timing " + ", ".join(shown))
     samples = sample_examples([a.examples for a in answered], cost.throughput_rows, single_texts=kind.label_free)
     costs = measure_cost(predictors, samples, cost, watch)
     apart = groups(kind, rows, names, sliced)
@@ -181,14 +184,14 @@ class _Answered:
 
 
 def _answer(
-    subject: Subject, predictor: Predictor, rows: Rows, max_length: int, say: Callable[[str], None], watch: Watch
+    name: str, predictor: Predictor, rows: Rows, max_length: int, say: Callable[[str], None], watch: Watch
 ) -> _Answered:
-    say(f"scoring {subject.name} on {len(rows)} rows")
+    say(f"scoring {name} on {len(rows)} rows")
     examples = predictor.encode_rows(rows, max_length=max_length)
     for note in examples.notes:
-        say(f"{subject.name}: {note}")
+        say(f"{name}: {note}")
     require_same_answers(predictor, examples, "the data")
-    with watch(f"scoring {subject.name}", len(rows), "rows") as progress:  # a row may be several examples
+    with watch(f"scoring {name}", len(rows), "rows") as progress:  # a row may be several examples
         logits = predictor.logits(examples, told=lambda done: progress.update(done * len(rows) // len(examples)))
     by_model = predictor.answered.tolist() if isinstance(predictor, CascadePredictor) else ()
     scored = predictor.task.score(logits, predictor.label_names, examples, rows)

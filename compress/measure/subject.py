@@ -62,6 +62,11 @@ def kind_of(role: str) -> str:
     return role.partition("-")[0]
 
 
+def shown_name(subject: Subject, reference: str) -> str:
+    """What tables, plots and progress call it. reference: what the model is called that others are compared with."""
+    return reference if subject.role == subject.name == "teacher" else subject.name
+
+
 def list_teachers(folder: Path, ensemble: Ensemble | None) -> list[Subject]:
     """Whoever taught as subjects: the reference, which is all of several together, and then each of these."""
     if ensemble is None:

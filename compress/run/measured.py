@@ -99,6 +99,7 @@ class StageMeasurer:
             device=self.options.device,
             precision=self.options.precision,
             group_column=evaluation.group_column,
+            reference_name=self.selection.reference,
             say=self.console.note,
             watch=self.console.slow_progress,
         )

@@ -11,7 +11,7 @@ from compress.data.tables.table import Table
 from compress.data.tasks import task_of
 from compress.measure import calibration
 from compress.measure.measured_model import MeasuredModel
-from compress.measure.subject import kind_of
+from compress.measure.subject import kind_of, shown_name
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cascade import inspect
 from compress.modelfolder.meta import SlicesNote
@@ -73,7 +73,7 @@ def log_measured(
     """
     shown = [m for m in measured if m.subject.role not in apart]
     found = [m.measurement for m in shown]
-    names = [_shown_name(m, reference) for m in shown]
+    names = [shown_name(m.subject, reference) for m in shown]
     columns, rows = comparison(names, found, reference)
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == result), measured[0])
@@ -194,19 +194,14 @@ def build_measurement_tags(m: MeasuredModel) -> dict[str, str]:
     return tags
 
 
-def _shown_name(m: MeasuredModel, reference: Reference) -> str:
-    """The name of a measured model in tables and plots."""
-    return reference if m.subject.role == m.subject.name == "teacher" else m.subject.name
-
-
 def _draw(run: TrackedRun, main: MeasuredModel, measured: Sequence[MeasuredModel], reference: Reference) -> None:
     """The reliability plot of all models, of the main one also after temperature scaling."""
-    found = {_shown_name(m, reference): m.calibration for m in measured if m.calibration is not None}
+    found = {shown_name(m.subject, reference): m.calibration for m in measured if m.calibration is not None}
     if main.calibration is None:
         return
     file = run.folder / calibration.FILE
     title = f"reliability diagram, {main.measurement.context['dataset']}"
-    atomic.write_text(file, calibration.chart(title, found, scaled=_shown_name(main, reference)))
+    atomic.write_text(file, calibration.chart(title, found, scaled=shown_name(main.subject, reference)))
     run.artifact(file)
 
 

@@ -151,7 +151,9 @@ def result(done: object) -> Path:
 
 
 def test_cut_quantize_export(mine: Path, compress: Cli) -> None:
-    cut = result(compress("prune-layers", mine, *DATA, "--keep", "4", "--no-recover", "--output", "runs/cut"))
+    done = compress("prune-layers", mine, *DATA, "--keep", "4", "--no-recover", "--output", "runs/cut")
+    cut = result(done)
+    assert "scoring parent on" in done.err, "nothing taught it"
     assert inspect(cut).config.depth == 4
     check_carried(cut, mine, same_model=False)
     same_vectors(cut, cut)
@@ -378,6 +380,9 @@ def test_a_static_model_of_token_vectors(mine: Path, compress: Cli) -> None:
     done = compress("prune-layers", made, *DATA, "--keep", "1", "--no-recover")
     assert done.code == 2
     assert "prune-layers does not work on a static model" in done.line
+    done = compress("finetune", "--model", made, "--data", "opinions-qa")
+    assert done.code == 2
+    assert "finetune does not work on a static model" in done.line
     for command in (
         ("fit", made, *DATA, "--max-mb", "1"),
         ("analyze", made, *DATA),

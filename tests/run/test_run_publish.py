@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from compress.measure.calibration import FILE, calibration
+from compress.measure.subject import shown_name
 from compress.report.rows import Reference
-from compress.run.publish import _draw, _shown_name
+from compress.run.publish import _draw
 
 
 def measured(role: str, name: str) -> Any:
@@ -37,5 +38,5 @@ def test_the_reference_has_its_name_in_the_plot(reference: Reference, tmp_path: 
 
 
 def test_a_name_of_one_s_own_stays() -> None:
-    assert _shown_name(measured("teacher", "minilm"), "parent") == "minilm"
-    assert _shown_name(measured("student", "teacher"), "parent") == "teacher"
+    assert shown_name(measured("teacher", "minilm").subject, "parent") == "minilm"
+    assert shown_name(measured("student", "teacher").subject, "parent") == "teacher"

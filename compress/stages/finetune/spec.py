@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from compress.contracts import NoiseSpec, StageSpec, TrainingPlan
-from compress.contracts.traits import Rejection, rejects_low_rank, rejects_quantized, rejects_sparse
+from compress.contracts.traits import Rejection, rejects_low_rank, rejects_quantized, rejects_sparse, rejects_static
 from compress.registry import RowOf
 
 ALL = {"kind": "all"}
@@ -34,9 +34,11 @@ class Spec(StageSpec):
         return not self.new_head
 
     def rejects(self) -> tuple[Rejection, ...]:
+        static = rejects_static("fine-tune for a task")
         if self.tune.kind != "lora":
-            return ()
+            return (static,)
         return (
+            static,
             rejects_quantized("LoRA"),
             rejects_sparse("LoRA", "fine-tune with LoRA first"),
             rejects_low_rank("LoRA", "fine-tune with LoRA first"),
