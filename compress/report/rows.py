@@ -112,7 +112,7 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
             lines.append(f"texts timed, in tokens: {c['latency_tokens']}; how much faster: of the mean latency")
     if "energy_of" in c:
         lines.append(f"energy: of {c['energy_of']}, with idle power and whatever else ran")
-    if c.get("contaminated") == "yes" and "speed/latency_p50_ms" not in measurement.values:
+    if c.get("contaminated") == "yes":
         least = "" if c.get("threads") == "1" else ", or use --threads 1, which other programs disturb less"
         known = "speed/latency_p50_ms" in measurement.values  # a fit estimates it from the times of the parent
         what = "the latency is an estimate" if known else "no latency"
