@@ -139,7 +139,8 @@ def test_few_rows_get_copies_by_default(taught: Path, compress: Cli, learned: li
 def test_a_dry_run_tells_it(taught: Path, compress: Cli) -> None:
     done = compress(*DISTILL, *NEAR, "--dry-run", "--output", "runs/a")
     assert done.code == 0, done.err
-    assert "8 rows a step, learning rate 0.001; up to 3 copies of each text, 50% of the words by neighbours" in done.out
+    assert "8 rows a step, learning rate 0.001, texts of up to " in done.out
+    assert " tokens; up to 3 copies of each text, 50% of the words by neighbours" in done.out
 
 
 def test_a_general_stage_without_a_masked_lm_head(taught: Path, compress: Cli) -> None:

@@ -108,7 +108,9 @@ def test_a_dry_run_tells_who_teaches(two: Path, compress: Cli) -> None:
     done = compress("distill", "--recipe", "multi-teacher", "--dry-run")
     assert done.code == 0, done.err
     assert "loss 1 soft_targets + 0.5 hard_labels; until validation accuracy stops rising (" in done.out
-    assert done.out.endswith("32 rows a step, learning rate by the hidden size of the encoder\n")
+    assert done.out.endswith(
+        "32 rows a step, learning rate by the hidden size of the encoder, texts of up to 64 tokens\n"
+    )
     assert "teacher: recipe teacher\nteacher: recipe teacher, seed 1\n" in done.out
 
 
