@@ -251,7 +251,7 @@ def test_the_flags_of_a_command_mean_something_to_it() -> None:
         assert ("--resume" in flags) == (name in {*stages, "predict"}), name
         writing = {"cascade", "extend", "analyze", "evaluate", "calibrate", "convert", "export", "predict", "profile"}
         assert ("--output" in flags) == (name in stages | writing), name
-        told = {"ui", "runs list", "runs export", "evaluate", "analyze", "compare", "promote"}
+        told = {"ui", "runs list", "runs export", "evaluate", "analyze", "cascade", "compare", "promote"}
         assert ("--experiment" in flags) <= (name in stages | told), name
         if name in stages:
             assert flags >= {"--set", "--seed", "--dry-run", "--json", "--quiet", "--tracking-uri"}, name

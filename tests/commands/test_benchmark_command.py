@@ -73,6 +73,7 @@ def predictor(length: int = 32, head: str = "classification") -> Any:
     return SimpleNamespace(
         max_length=length, config=config, head=HeadConfig(head, labels=2), label_names=("a", "b"),  # pyright: ignore
         folder=Path("m"), encode_rows=lambda rows, max_length: (len(rows), max_length),
+        task=SimpleNamespace(label_free=False),
     )  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def test_texts_are_those_of_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "choose_calls", lambda _: 1)
     monkeypatch.setattr(command, "sample_texts", lambda rows, **how: how)
     monkeypatch.setattr(command, "_predictor", lambda *_, **__: predictor())
-    monkeypatch.setattr(command, "sample_examples", lambda encoded, count: [(*one, count) for one in encoded])
+    monkeypatch.setattr(command, "sample_examples", lambda encoded, count, **_: [(*one, count) for one in encoded])
     console: Any = Console()
     _, samples, plan = command._on_texts([Path("a")], ["a"], "validation", 1, 5, RunOptions(), console)
     texts: Any = plan.texts

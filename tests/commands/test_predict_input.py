@@ -23,6 +23,7 @@ from compress.data.task import Task
 from compress.data.tasks import task_of
 from compress.data.text.words import locate_words
 from compress.errors import UserError
+from compress.predict import fastest
 from compress.predict.rows import answers, windows
 from compress.predict.rows.answers import ModelRequest
 from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns
@@ -194,7 +195,7 @@ def test_rows_are_counted_where_that_is_cheap(tmp_path: Path) -> None:
 def test_answers_are_lines_or_json_in_the_order_of_the_texts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(answers, "open_predictor", partial(Echo, str.upper))
+    monkeypatch.setattr(fastest, "open_predictor", partial(Echo, str.upper))
     monkeypatch.setattr(windows, "AT_ONCE", 2)
     predict_texts(MODEL, ("a", "b", "c"), (), None, RunOptions(quiet=True))
     assert capsys.readouterr().out.splitlines() == ["a!", "b!", "c!"]
@@ -208,7 +209,7 @@ def test_answers_are_lines_or_json_in_the_order_of_the_texts(
 def test_json_lines_that_are_read_as_texts_are_warned_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(answers, "open_predictor", partial(Echo, str.upper))
+    monkeypatch.setattr(fastest, "open_predictor", partial(Echo, str.upper))
     warning = "warning: lines that are JSON objects are predicted as texts; to read their text, add --text-column"
     for line, request, said in (
         ('{"text": "a"}', MODEL, [warning]),
@@ -226,7 +227,7 @@ def test_json_lines_that_are_read_as_texts_are_warned_of_once(
 
 
 def test_rows_of_a_file_have_all_a_second_text_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "open_predictor", partial(Echo, str.upper))
+    monkeypatch.setattr(fastest, "open_predictor", partial(Echo, str.upper))
     (tmp_path / "x.jsonl").write_text('{"text": "a"}\n{"text": "b", "text_pair": "c"}\n')
     with pytest.raises(UserError, match="some rows have a second text and some have none"):
         predict_texts(MODEL, (), (), tmp_path / "x.jsonl", RunOptions(quiet=True))

@@ -107,7 +107,7 @@ def test_a_stream_in_memory_never_pauses() -> None:
 def test_predict_answers_a_line_while_the_pipe_stays_open(
     json: bool, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compress.predict.rows.answers.open_predictor", partial(Echo, str))
+    monkeypatch.setattr("compress.predict.fastest.open_predictor", partial(Echo, str))
     out_read, out_write = os.pipe()
     with pipe() as (stdin, write), os.fdopen(out_write, "w") as stdout, os.fdopen(out_read, "rb", 0) as answers:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stdin))

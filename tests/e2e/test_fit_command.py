@@ -180,7 +180,8 @@ def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
 def test_workers_train_the_candidates_to_the_bytes_of_one_process(
     here: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ("fit", TEACHER, *DATA, *QUICK, "--max-mb", "0.03", "--uncertified", "--train", "recover", "--steps", "8")
+    few = ("--max-mb", "0.025")  # what no plan meets that cuts nothing, whatever blocks seem to take on a busy machine
+    asked = ("fit", TEACHER, *DATA, *QUICK, *few, "--uncertified", "--train", "recover", "--steps", "8")
     alone = compress(*asked, "--output", "runs/alone")
     assert alone.code == 0, alone.err
     workers = WorkersHere()
