@@ -180,8 +180,7 @@ def test_plans_are_healed_and_trained_rounded_and_judged_beside_the_others(
 def test_workers_train_the_candidates_to_the_bytes_of_one_process(
     here: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = ("--max-mb", "0.025")  # what no plan meets that cuts nothing, whatever blocks seem to take on a busy machine
-    asked = ("fit", TEACHER, *DATA, *QUICK, *few, "--uncertified", "--train", "recover", "--steps", "8")
+    asked = ("fit", TEACHER, *DATA, *QUICK, "--max-mb", "0.03", "--uncertified", "--train", "recover", "--steps", "8")
     alone = compress(*asked, "--output", "runs/alone")
     assert alone.code == 0, alone.err
     workers = WorkersHere()
@@ -197,9 +196,10 @@ def test_workers_train_the_candidates_to_the_bytes_of_one_process(
 
 
 def weights(folder: Path) -> dict[str, str]:
-    """Digests of what each training left, rounded and not."""
-    found = [*folder.glob("plans/*/healing/rung-*/student/model.safetensors")]
-    return {str(path.relative_to(folder)): sha(path) for path in sorted(found)}
+    """Digests of what each training left, rounded and not. The names of the files depend on the plan, which on a busy
+    machine is not always the same."""
+    found = sorted(folder.glob("plans/*/healing/rung-*/student"))
+    return {str(one.relative_to(folder)): "".join(map(sha, sorted(one.glob("*.safetensors")))) for one in found}
 
 
 @pytest.mark.thorough
