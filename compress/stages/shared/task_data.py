@@ -14,7 +14,7 @@ from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples, join, require_labels
 from compress.data.batches.randomness import stream
 from compress.data.batches.task_batches import TaskBatches
-from compress.data.tables.table import Rows, Table
+from compress.data.tables.table import Rows, Table, spread_places
 from compress.data.task import Task
 from compress.data.tasks import task_of
 from compress.data.text.noise import EachEpoch, add_typos_to_rows
@@ -37,7 +37,7 @@ def validation_rows(table: Table, plan: TrainingPlan | None) -> Rows:
     rows = table.split("validation")
     if plan is None or not plan.is_automatic or len(rows) <= VALIDATION_ROWS:
         return rows
-    return rows.take(np.linspace(0, len(rows) - 1, VALIDATION_ROWS).astype(np.int64))
+    return rows.take(spread_places(len(rows), VALIDATION_ROWS))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from compress.data.tables.table import spread_places
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
 from compress.modelfolder.open import open_folder
@@ -26,9 +27,8 @@ def choose_text_length(recipe: Recipe, folder: Path) -> int:
     most = opened.description.encoder.max_positions
     tokenizer = Tokenizer.from_files(opened.tokenizer_files, where=str(folder))
     table = open_table_of(recipe)
-    rows = table.split("train")
-    if len(rows) > SAMPLE:
-        rows = rows.take(np.linspace(0, len(rows) - 1, SAMPLE).astype(np.int64))
+    train = table.split("train")
+    rows = train.take(spread_places(len(train), SAMPLE))
     found = task_of(table.task, table.settings).encode(tokenizer, rows, max_length=most)
     _, row = np.unique(found.numbers, return_inverse=True)
     needed = np.zeros(row.max() + 1, dtype=np.int64)
