@@ -22,7 +22,7 @@ from compress.modelfolder import private
 from compress.modelfolder.card.facts import Facts
 from compress.modelfolder.card.page import render
 from compress.modelfolder.folder import FolderInfo, FolderMeta
-from compress.modelfolder.meta import CASCADE, is_cascade
+from compress.modelfolder.meta import CASCADE, is_cascade, refuse_newer
 from compress.modelfolder.save import README
 from compress.modelfolder.weights import PICKLES
 from compress.storage import atomic, safe
@@ -73,12 +73,7 @@ def read(path: Path | str) -> Cascade:
     folder = Path(path)
     file = folder / CASCADE
     said = safe.read_json(file, 1 << 20)
-    version = said.get("format_version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
-        raise UserError(
-            f"format version {version} is newer than this program's {FORMAT_VERSION}", where=str(file),
-            do="upgrade compress",
-        )  # fmt: skip
+    refuse_newer(said, FORMAT_VERSION, file)
     try:
         stages = _File.model_validate(said).stages
     except ValidationError as error:

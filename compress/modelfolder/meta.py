@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,17 +136,20 @@ def read(folder: Path) -> FolderMeta | None:
     if not path.exists():
         return None
     values = safe.read_json(path, MAX_BYTES)
-    version = values.get("format_version")
-    if isinstance(version, int) and version > PRIVATE_VERSION:
-        raise UserError(
-            f"format version {version} is newer than this program's {PRIVATE_VERSION}",
-            where=str(path),
-            do="upgrade compress",
-        )
+    refuse_newer(values, PRIVATE_VERSION, path)
     try:
         return FolderMeta.model_validate(values)
     except ValidationError as error:
         raise _first(error, path) from None
+
+
+def refuse_newer(values: Mapping[str, Any], known: int, path: Path) -> None:
+    """Raise UserError for a file whose format version is above `known`. values: what it holds."""
+    version = values.get("format_version")
+    if isinstance(version, int) and version > known:
+        raise UserError(
+            f"format version {version} is newer than this program's {known}", where=str(path), do="upgrade compress"
+        )
 
 
 def _first(error: ValidationError, path: Path) -> UserError:
