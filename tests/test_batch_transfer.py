@@ -81,6 +81,7 @@ def test_a_batch_goes_to_a_device_in_one_buffer_with_its_grid() -> None:
     assert moved.extra["name"] == "toy"
     assert moved.on_host.input_ids.device.type == "cpu"
     assert batch.stage("cpu") is batch
+    assert batch.to("cpu") is batch
     here = staged.to("cpu")
     assert here.grid is None
     assert here.parcel is None

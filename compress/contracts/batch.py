@@ -126,6 +126,8 @@ class Batch:
         away = _torch.device(device).type != "cpu"
         if away and (parcel := self.stage(device).parcel) is not None:
             return self.unpack(parcel.to(device), device)
+        if not away and self.input_ids.device.type == "cpu" and self.parcel is None:
+            return self
         fields = {name: x.to(device, non_blocking=True) for name, x in _tensors_of(vars(self)).items()}
         extra = {name: _move(x, device) for name, x in self.extra.items()}
         host, grid = (self.on_host, self.grid) if away else (None, None)

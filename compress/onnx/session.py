@@ -102,12 +102,16 @@ def unreadable(runtime: str, source: Source, error: Exception) -> UserError:
 
 def pad_batch(batch: Batch) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Where the real tokens stand, (B, L) bool, and the inputs of the file, each (B, L) int64, padded with 0."""
-    lengths = batch.cu_seqlens.diff().cpu().numpy()
+    lengths = np.diff(batch.cu_seqlens.cpu().numpy())
     real = np.arange(batch.max_length) < lengths[:, None]
+    full = real.all()
 
     def grid(values: Tensor) -> np.ndarray:
+        tokens = values.cpu().numpy()
+        if full:
+            return tokens.reshape(real.shape)
         made = np.zeros(real.shape, dtype=np.int64)
-        made[real] = values.cpu().numpy()
+        made[real] = tokens
         return made
 
     return real, {

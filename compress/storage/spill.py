@@ -7,6 +7,7 @@ stays in the system's cache of files, and is read again from there. A process th
 
 from __future__ import annotations
 
+import math
 import mmap
 import tempfile
 import weakref
@@ -97,7 +98,7 @@ class Spool:
         if self._file is None:
             return np.concatenate(self._held) if self._held else np.zeros((0, *self._shape), self._dtype)
         mapped = self._file.map()
-        count = self._rows * int(np.prod(self._shape, dtype=np.int64))
+        count = self._rows * math.prod(self._shape)
         return np.frombuffer(mapped, self._dtype, count).reshape(self._rows, *self._shape)
 
 
@@ -135,7 +136,7 @@ def take(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
     """Consecutive rows of an array, so few that a copy of them is small."""
-    step = max(1, PIECE // max(1, int(np.prod(array.shape[1:], dtype=np.int64))))
+    step = max(1, PIECE // max(1, math.prod(array.shape[1:])))
     for start in range(0, max(1, len(array)), step):
         piece = array[start : start + step]
         note_read(piece.nbytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -165,3 +166,7 @@ def test_padding_is_told_apart() -> None:
     assert {name: value.tolist() for name, value in feed.items()} == {
         "input_ids": [[5, 6], [7, 0]], "attention_mask": [[1, 1], [1, 0]], "token_type_ids": [[0, 1], [0, 0]]
     }  # fmt: skip
+    whole = dataclasses.replace(batch, cu_seqlens=torch.tensor([0, 3]), max_length=3, row_ids=torch.tensor([0]))
+    real, feed = pad_batch(whole)
+    assert real.tolist() == feed["attention_mask"].astype(bool).tolist() == [[True] * 3]
+    assert feed["input_ids"].tolist() == [[5, 6, 7]]

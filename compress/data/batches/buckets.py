@@ -13,6 +13,8 @@ def bucket_rows(lengths: np.ndarray, max_tokens: int, call_tokens: int) -> list[
     tokens, padding and calls included: with many rows buckets have one length and no padding, with few they are wider.
     A bucket above the budget becomes several batches of about equal size.
     """
+    if len(lengths) == 1:  # one text is answered at a time, and waits for this
+        return [np.zeros(1, dtype=np.int64)]
     ranked = np.argsort(lengths, kind="stable")
     distinct, counts = np.unique(lengths, return_counts=True)
     before = np.concatenate([[0], np.cumsum(counts)])  # rows shorter than the i-th length

@@ -60,7 +60,8 @@ def copy_to_host(tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
 def restore_outputs(examples: Examples, parts: Sequence[tuple[np.ndarray, torch.Tensor]]) -> np.ndarray:
     """`restore_order` of outputs wherever they are, in float32; the host waits once."""
     rows = [row_ids for row_ids, _ in parts]
-    return restore_order(examples, zip(rows, copy_to_host([output for _, output in parts]), strict=True))
+    outputs = copy_to_host([output for _, output in parts])
+    return outputs[0] if len(examples) == 1 else restore_order(examples, zip(rows, outputs, strict=True))
 
 
 def restore_order(examples: Examples, parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
@@ -71,10 +72,9 @@ def restore_order(examples: Examples, parts: Iterable[tuple[np.ndarray, np.ndarr
     """
     out: np.ndarray | None = None
     for rows, given in parts:
-        tokens, _ = gather(examples.offsets, rows)
-        places = tokens if len(given) == len(tokens) else rows
+        per_token = len(given) == (examples.offsets[rows + 1] - examples.offsets[rows]).sum()
         if out is None:
-            out = np.zeros((len(examples.ids) if places is tokens else len(examples), *given.shape[1:]), given.dtype)
-        out[places] = given
+            out = np.zeros((len(examples.ids) if per_token else len(examples), *given.shape[1:]), given.dtype)
+        out[gather(examples.offsets, rows)[0] if per_token else rows] = given
     assert out is not None, "no rows"
     return out

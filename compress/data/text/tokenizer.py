@@ -164,9 +164,14 @@ class Tokenizer:
 
     def special_mask(self, ids: np.ndarray) -> np.ndarray:
         """(T,) bool: where a token is structure."""
+        return self._structure[ids]
+
+    @cached_property
+    def _structure(self) -> np.ndarray:
+        """(V,) bool: which ids are structure."""
         table = np.zeros(self.vocabulary_size, dtype=bool)
         table[self.special_ids] = True
-        return table[ids]
+        return table
 
     def check_fits(self, embedding_rows: int, *, where: str | None = None) -> None:
         """Raise UserError when the model has fewer embeddings than the vocabulary has ids."""
