@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from compress.cli._help import Option
-from compress.cli._types import AMOUNT, MILLISECONDS, Duration, ModelName, Names
+from compress.cli._help import Command, Option
+from compress.cli._types import AMOUNT, MILLISECONDS, Duration, ModelName, Names, TeacherName
+from compress.cli.options import shared
 from compress.errors import UserError
 
 if TYPE_CHECKING:
@@ -54,6 +55,22 @@ def stage_flags(table: Table) -> Callable[[Function], Function]:
         for flag in reversed(flags):
             run = _option(flag, table)(run)
         return run  # type: ignore[return-value]
+
+    return decorate
+
+
+def model_command(table: Table, *more: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command that changes MODEL by the recipe of a table: its argument, its flags, and what all of these share.
+
+    It receives `options`, `model` and `given`.  more: groups of flags beside (`_groups`).
+    """
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        whole = shared(
+            "recipe", *more, "data", "unlabelled", "training_compute", "deterministic", "output", "several", "push",
+            "store", "experiment",
+        )(stage_flags(table)(function))  # fmt: skip
+        return click.command(cls=Command)(click.argument("model", type=TeacherName(), required=False)(whole))
 
     return decorate
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from compress.cli._flags import stage_flags
-from compress.cli._help import Command
-from compress.cli._types import TeacherName
-from compress.cli.options import shared
+from compress.cli._flags import model_command
 from compress.stages.prune_layers.flags import (
     ALL,
     PACKAGE,
@@ -28,13 +23,7 @@ if TYPE_CHECKING:
     from compress.run import RunReport
 
 
-@click.command(cls=Command)
-@click.argument("model", type=TeacherName(), required=False)
-@shared(
-    "recipe", "data", "unlabelled", "training_compute", "deterministic", "output", "several", "push", "store",
-    "experiment",
-)  # fmt: skip
-@stage_flags(TABLE)
+@model_command(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Remove layers of MODEL.
 

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from compress.cli._flags import stage_flags
-from compress.cli._help import Command
-from compress.cli._types import TeacherName
-from compress.cli.options import shared
+from compress.cli._flags import model_command
 from compress.stages.quantize.flags import TABLE, default_recipe
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command(cls=Command)
-@click.argument("model", type=TeacherName(), required=False)
-@shared(
-    "recipe", "data", "unlabelled", "training_compute", "deterministic", "onnx", "output", "several", "push", "store",
-    "experiment",
-)  # fmt: skip
-@stage_flags(TABLE)
+@model_command(TABLE, "onnx")
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Quantize the weights, activations and embeddings of MODEL, and write an ONNX file that computes in integers.
 

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from compress.cli._flags import run_table, stage_flags
-from compress.cli._help import Command
-from compress.cli._types import TeacherName
-from compress.cli.options import shared
+from compress.cli._flags import model_command, run_table
 from compress.stages.reduce_dimensions.flags import TABLE
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
 
-@click.command(cls=Command)
-@click.argument("model", type=TeacherName(), required=False)
-@shared(
-    "recipe", "data", "unlabelled", "training_compute", "deterministic", "output", "several", "push", "store",
-    "experiment",
-)  # fmt: skip
-@stage_flags(TABLE)
+@model_command(TABLE)
 def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> None:
     """Give the embedding model MODEL vectors of fewer dimensions, or dimensions that can be cut.
 
