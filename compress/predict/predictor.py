@@ -175,7 +175,7 @@ class Predictor:
         if self.runtime in PROVIDERS:  # which holds the products of queries and keys
             return choose_token_budget(self.config, self.device, MAX_TOKENS) // 2
         if self.runtime not in IN_TORCH:
-            return choose_file_budget(self.config)
+            return choose_file_budget(self.config, self.runtime)
         return choose_token_budget(self.config, self.device, MAX_TOKENS)
 
     @property

@@ -59,7 +59,8 @@ def test_a_file_is_given_rows_of_one_length_and_torch_any() -> None:
 def test_larger_layers_get_smaller_batches(hidden: int, heads: int, feed_forward: int, budget: int, call: int) -> None:
     layers = (LayerShape(heads, hidden // heads, feed_forward),) * 6
     config = EncoderConfig(vocabulary=10, hidden=hidden, layers=layers, max_positions=8)
-    assert (choose_file_budget(config), count_call_tokens(config)) == (budget, call)
+    assert (choose_file_budget(config, "onnxruntime"), count_call_tokens(config)) == (budget, call)
+    assert choose_file_budget(config, "openvino") == 2 * budget
 
 
 def predictor_of(model: Model) -> Predictor:
