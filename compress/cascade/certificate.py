@@ -25,7 +25,8 @@ from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import versions
 from compress.predict.real_texts import choose_calls, sample_texts
-from compress.report.certified import format_ends, read_ends
+from compress.report.certified import format_ends, format_metric, read_ends
+from compress.report.rows import title
 from compress.stages.shared.proof import SPLIT, describe_bound, describe_tests, format_points
 from evaluation.cost.device import describe
 from evaluation.thresholds import Selection
@@ -134,13 +135,12 @@ def issue(
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
     """What it says, for people."""
-    metric, drop = found["quality"]["metric"], found["bounds"]["max_drop"]
+    quality, drop = found["quality"], found["bounds"]["max_drop"]
     limit = "more than" if found["status"] == EXCEEDED else "at most"
-    lines = [f"{found['status']}: {limit} {format_points(drop)} of {metric} lost on test rows"]
+    lines = [f"{found['status']}: {limit} {format_points(drop)} of {title(quality['metric'])} lost on test rows"]
     lines += [_describe_latency(found), _describe_shares(found["stages"])]
-    lines.append(
-        f"{metric} {format_ends(found['quality'], 100)} % on {format_count(found['rows'])} of {found['dataset']}"
-    )
+    shown = format_metric(quality, quality["metric"])
+    lines.append(f"{shown} on {format_count(found['rows'])} of {found['dataset']}")
     lines.append(f"size {found['size_mb']:.2f} MB" + ("" if has_exits(found) else ", all models together"))
     return [*lines, describe_choice(found), describe_guarantee(found)]
 

@@ -13,7 +13,7 @@ from compress.fit.make.evaluator import Evaluation, Evaluator, share_timings
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.recipe.schema import DataSpec
-from compress.report.rows import title
+from compress.report.rows import format_figure, title
 from compress.tracking import TrackedRun
 
 READ = ("text_column", "text_pair_column", "label_column", "task", "limit", "bad_rows", "bad_tags")
@@ -38,7 +38,7 @@ def progress(metric: str, judged: Evaluation, best: Evaluation, met: bool) -> st
 
 def figures_of(metric: str, j: Evaluation) -> str:
     return (
-        f"{title(metric)} {100 * j.value:.2f} ({0 - j.drop:+.2f}), {j.mb:.2f} MB, "
+        f"{title(metric)} {format_figure(metric, j.value)} ({0 - j.drop:+.2f} points), {j.mb:.2f} MB, "
         f"{j.timing.ms:.2f} ms{j.timing.remark}, {j.timing.speedup:.2f}x the speed of the float parent"
     )
 
@@ -141,6 +141,6 @@ def name_data(name: str, data: DataSpec | None) -> str:
 
 def short(found: Mapping[str, Any]) -> str:
     """A certificate in a clause."""
-    q = found["quality"]
-    value = "" if q["value"] is None else f", {q['metric']} {100 * q['value']:.2f}"
-    return f"{found['size_mb']:.2f} MB, {found['latency']['ms']:.2f} ms{value}"
+    metric, value = (found["quality"][key] for key in ("metric", "value"))
+    shown = "" if value is None else f", {title(metric)} {format_figure(metric, value)}"
+    return f"{found['size_mb']:.2f} MB, {found['latency']['ms']:.2f} ms{shown}"

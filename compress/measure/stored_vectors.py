@@ -14,6 +14,7 @@ from compress.data.tables.table import Rows, spread_places
 from compress.data.task import ScoredAnswers
 from compress.data.tasks.embedding import ASKED, COMPARED, OVERLAP, SPEARMAN, form_of, relevant_of
 from compress.errors import UserError
+from compress.report.rows import title
 from evaluation.quality.compact_vectors import Kind, StoredVectors, cut
 from evaluation.quality.correlation import UndefinedCorrelationError, spearman_of_draws
 from evaluation.quality.draws import of_mean
@@ -85,7 +86,7 @@ def measure_stored_vectors(
             found = scored.interval(metric, resamples=resamples)
             change = None if first is None else scored.difference(first, metric, resamples=resamples)
         except UndefinedCorrelationError as error:
-            what = f"{metric} is undefined on these rows"
+            what = f"{title(metric)} is undefined on these rows"
             raise UserError(what, where="--vectors", why=str(error), do="give rows with different scores") from None
         first = first or scored
         milliseconds = _time_search(queries, stored, clock)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from compress.report.rows import format_figure, title
+
 ENDS = {"value": "", "low": "_low", "high": "_high"}
 
 
@@ -20,3 +22,9 @@ def format_ends(row: Mapping[str, Any], scale: float, sign: str = "") -> str:
         return "undefined"
     shown, *ends = (f"{scale * x:{sign}.2f}" for x in (value, low, high) if x is not None)
     return shown if len(ends) < 2 else f"{shown} [{', '.join(ends)}]"
+
+
+def format_metric(row: Mapping[str, Any], metric: str) -> str:
+    """`nDCG@10 0.228 [0.201, 0.255]`: a metric with its figure as the tables show it."""
+    value, low, high = (row.get(key) for key in ENDS)
+    return f"{title(metric)} {'undefined' if value is None else format_figure(metric, value, low, high)}"

@@ -117,6 +117,7 @@ def test_latency(bound: float | None, ours: Latency, device: str, verdict: str) 
 def test_quality() -> None:
     assert check_quality(content(), "d", 0.89).verdict == "holds"
     assert check_quality(content(), "d", 0.87).verdict == "fails"
+    assert check_quality(content(), "d", 0.89).why == "accuracy 89.00 %, certified: 90.00 % [88.00, 92.00]"
     assert check_quality(content(), "d", float("nan")).why == "accuracy is undefined on these rows"
     other = check_quality(content(), "e", 0.89)
     assert other.verdict == "open"
@@ -439,12 +440,16 @@ def test_what_is_told_of_a_certificate() -> None:
         difference={"value": -0.001, "low": -0.006, "high": 0.004, "p_value": 0.5},
         agreement_pct={"value": 98.0, "low": 97.0, "high": 99.0},
     )  # fmt: skip
+    ranked = {"metric": "ndcg_at_10", "value": 0.22819, "low": 0.2, "high": 0.25}
+    assert certificate.sentences({**found, "quality": ranked})[3] == (
+        "nDCG@10 0.228 [0.200, 0.250] on 1,821 rows of sst2/test"
+    )
     assert certificate.sentences(found) == [
         "certified: all bounds are met",
         "size 11.50 MB: model.onnx",
         "latency 4.00 ms (median; median 4.00, p95 4.80, 50 rounds) for 1 x 128 tokens in onnxruntime, 1 thread; "
         "3.60x the speed of the float parent",
-        "accuracy 90.00 [88.00, 92.00] on 1,821 rows of sst2/test",
+        "accuracy 90.00 % [88.00, 92.00] on 1,821 rows of sst2/test",
         "against the parent -0.10 [-0.60, +0.40] points, exact sign test p = 0.5",
         "agreement with the parent: 98.00 [97.00, 99.00] %",
     ]

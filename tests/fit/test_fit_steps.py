@@ -357,12 +357,12 @@ def test_the_line_of_a_plan_and_of_a_certificate() -> None:
     one = judged("a", value=0.88)
     line = report.progress("accuracy", one, judged("b"), met=False)
     assert line == (
-        "a: accuracy 88.00 (-2.00), 9.00 MB, 4.00 ms, 3.00x the speed of the float parent; closest so far: b"
+        "a: accuracy 88.00 % (-2.00 points), 9.00 MB, 4.00 ms, 3.00x the speed of the float parent; closest so far: b"
     )
     found = {"quality": {"value": None, "metric": "accuracy"}, "size_mb": 9.0, "latency": {"ms": 4.0}}
     assert report.short(found) == "9.00 MB, 4.00 ms"
     found["quality"] = {"value": 0.9, "metric": "accuracy"}
-    assert report.short(found) == "9.00 MB, 4.00 ms, accuracy 90.00"
+    assert report.short(found) == "9.00 MB, 4.00 ms, accuracy 90.00 %"
     assert (report.bits(32), report.bits(4)) == ("float", "int4")
 
 

@@ -55,6 +55,6 @@ def test_too_few_texts_are_one_line(count: int) -> None:
 
 @pytest.mark.parametrize("scores", [(1.0,), (2.0, 2.0, 2.0)])
 def test_scores_without_an_order_are_one_line(scores: tuple[float, ...]) -> None:
-    with pytest.raises(UserError, match=r"spearman is undefined on these rows: .*; give rows with different scores"):
+    with pytest.raises(UserError, match=r"Spearman is undefined on these rows: .*; give rows with different scores"):
         measure(pairs(*scores), 2 * len(scores), SPEARMAN)
     assert len(measure(pairs(1.0, 2.0, 3.0), 6, SPEARMAN)) == 4

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from compress.fit.certificate import document as certificate
 from compress.modelfolder.open import file_digest
+from compress.report.rows import format_figure, title
 from evaluation.cost.latency import Latency
 
 Verdict = Literal["holds", "fails", "open"]
@@ -90,14 +91,12 @@ def check_kit_latency(found: Mapping[str, Any]) -> CheckedStatement:
 def check_quality(found: Mapping[str, Any], digest: str, value: float) -> CheckedStatement:
     """value: the main metric, measured now.  digest: of the data it was measured on."""
     q = found["quality"]
+    metric, low, high = q["metric"], q["low"], q["high"]
     if q["value"] is None or not math.isfinite(value):
-        return CheckedStatement("quality", "open", f"{q['metric']} is undefined on these rows")
-    said = f"{q['metric']} {100 * value:.2f}, certified: {100 * q['value']:.2f}"
+        return CheckedStatement("quality", "open", f"{title(metric)} is undefined on these rows")
+    said = f"{title(metric)} {format_figure(metric, value)}, certified: {format_figure(metric, q['value'], low, high)}"
     if digest != found["dataset_digest"]:
         return CheckedStatement("quality", "open", f"{said} on different data; give the data of the certificate")
-    low, high = q["low"], q["high"]
     if low is None or high is None:
         return CheckedStatement("quality", "open", f"{said}, which has no interval")
-    return CheckedStatement(
-        "quality", "holds" if low <= value <= high else "fails", f"{said} [{100 * low:.2f}, {100 * high:.2f}]"
-    )
+    return CheckedStatement("quality", "holds" if low <= value <= high else "fails", said)

@@ -34,7 +34,8 @@ from compress.onnx.gpu_session import computed_in
 from compress.onnx.model_file import FILE as ONNX
 from compress.onnx.runtimes import PROVIDERS, package, versions
 from compress.predict.predictor import Predictor
-from compress.report.certified import format_ends, read_ends
+from compress.report.certified import format_ends, format_metric, read_ends
+from compress.report.rows import title
 from compress.storage import safe
 from compress.training.precision import serving_precision
 from evaluation.cost.device import describe
@@ -95,7 +96,7 @@ def issue(
     if 0 < rows <= 2 * shared:
         why.append(_describe_shared(shared, rows))
     if value["value"] is None or (bounds.max_drop is not None and drop is None):
-        why.append(f"{metric} is undefined on these rows")
+        why.append(f"{title(metric or 'the metric')} is undefined on these rows")
     status, why = judge(over, why)
     if timing.predicted is not None and status != INFEASIBLE:
         status = PREDICTED if status == CERTIFIED else status
@@ -189,7 +190,7 @@ def read(folder: Path) -> Mapping[str, Any]:
 def sentences(found: Mapping[str, Any]) -> list[str]:
     """What it says, for people."""
     latency, difference = found["latency"], found["difference"]
-    metric = found["quality"]["metric"]
+    quality = format_metric(found["quality"], found["quality"]["metric"])
     lines = [f"{found['status']}: " + ("; ".join(found["why"]) or "all bounds are met")]
     lines.append(f"size {found['size_mb']:.2f} MB: {', '.join(found['deployed'])}")
     lines.append(
@@ -197,7 +198,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         f"{_name_shape(latency)} in {found['runtime']}, {format_count(int(found['device']['threads']), 'thread')}"
         + ("" if found["speedup"] is None else f"; {found['speedup']:.2f}x the speed of the float parent")
     )
-    lines.append(f"{metric} {format_ends(found['quality'], 100)} on {found['rows']:,} rows of {found['dataset']}")
+    lines.append(f"{quality} on {found['rows']:,} rows of {found['dataset']}")
     shared = _describe_shared(found.get("shared_rows", 0), found["rows"])
     if found.get("shared_rows") and shared not in found["why"]:
         lines[-1] += f"; {shared}"
