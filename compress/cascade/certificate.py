@@ -176,6 +176,7 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
     if difference["value"] is None:
         return "no guarantee: the difference to the parent is undefined on these rows"
     most, bound = -100 * difference["low"], found["bounds"]["max_drop"]
+    metric = title(found["quality"]["metric"])
     proof = (
         f"so the bound of {format_points(bound)} is proven at this level"
         if most <= bound
@@ -188,9 +189,10 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
     except_for = (
         f", except that {format_count(shared, 'test row')} of {found['rows']:,} were among them" if shared else ""
     )
+    points = f"{format_ends(difference, 100, '+')} points of {metric} (paired 95 % interval)"
     return (
-        f"against the parent {format_ends(difference, 100, '+')} points (paired 95 % interval): on texts like these at "
-        f"most {most:.2f} points are lost, {proof}. The interval holds because {what} and thresholds were chosen "
+        f"against the parent {points}: on texts like these at most {most:.2f} points are lost, {proof}. "
+        f"The interval holds because {what} and thresholds were chosen "
         f"on {format_count(chosen['rows'], chosen['split'] + ' row')} before a test row was read{except_for}"
     )
 

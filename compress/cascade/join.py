@@ -30,6 +30,7 @@ def join_models(request: CascadeRequest, output: Path, open_run: OpenRun) -> dic
     """
     require_several(list(request.models))
     request.check()
+    request.note_metric()
     console = request.console
     candidates = measure_candidates(request)
     parent = find_parent(candidates)

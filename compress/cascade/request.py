@@ -24,8 +24,10 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import FolderMeta
 from compress.onnx.runtimes import Runtime
 from compress.predict.cascade import refuse_chunks
+from compress.report.rows import title
 from compress.stages.shared.proof import SPLIT, format_points, require_enough_rows
 from compress.stages.shared.task_head import ONE_LABEL, check_same_task, head_of
+from compress.stages.shared.validation import task_choice
 from evaluation.learn_then_test import draw_proposing
 
 
@@ -89,10 +91,19 @@ class CascadeRequest:
         self._check_models()
         require_own_rows(self.table, self.max_drop, self.confidence)
 
+    def note_metric(self) -> None:
+        """Where accuracy is not the main metric, say which of the two decides what."""
+        metric, _ = task_choice(self.table)
+        if metric != "accuracy":
+            self.console.note(
+                f"thresholds are chosen by the accuracy lost on {SPLIT} rows; the loss of {title(metric)} is measured "
+                "on the test rows"
+            )
+
     def describe_none(self, what: str, verb: str, single: str, tested: int) -> str:
         """That a model alone was chosen. what, verb: `no early exits`, `are`.  single: that model.  tested: proposals
         that were."""
-        faster, bound = f"{what} that {verb} faster than {single}", format_points(self.max_drop)
+        faster, bound = f"{what} that {verb} faster than {single}", f"{format_points(self.max_drop)} of accuracy"
         if self.rows_chose_models:
             return f"{faster} passed the test of losing at most {bound} ({tested:,} tested)"
         return f"{faster} {verb} proven to lose at most {bound} ({self.confidence:g} % confidence, {tested:,} tested)"

@@ -22,6 +22,7 @@ from compress.modelfolder.names import label_models
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import resolve
 from compress.predict.fastest import get_requested_runtime
+from compress.report.rows import title
 from compress.run.folder import new_output
 from compress.stages.shared.labelled_data import settings_for
 from compress.stages.shared.validation import task_choice
@@ -83,9 +84,11 @@ def cascade(
     exceeded = found is not None and found["status"] == EXCEEDED
     push_and_print(console, document, output, None if exceeded else repository)
     if found is not None and exceeded:
+        metric, difference = title(found["quality"]["metric"]), found["difference"]["value"]
+        lost = f"{metric} is undefined there" if difference is None else f"{-100 * difference:.2f} points of {metric}"
         raise UserError(
             f"{'the cascade loses' if exits is None else 'the early exits lose'} more than allowed on the test rows",
             where=str(output),
-            why=f"{-100 * found['difference']['value']:.2f} points, bound {max_drop:g}",
+            why=f"{lost}, bound {max_drop:g}",
             do="give more validation rows, or a larger bound", code=ExitCode.REFUSED,
         )  # fmt: skip

@@ -79,9 +79,9 @@ def command(
 
     Every text goes to the fastest model first. If the probability of its answer is above a threshold, that is the
     answer; otherwise the text goes to the next model. Thresholds are chosen on the validation rows: the fastest cascade
-    is chosen whose loss against the largest model is proven to be within --max-drop, with --confidence. This holds only
-    if the same rows did not choose the models: early stopping and fit choose models by validation rows. Loss and
-    latency are then measured on the test rows.
+    is chosen whose loss of accuracy against the largest model is proven to be within --max-drop, with --confidence.
+    This holds only if the same rows did not choose the models: early stopping and fit choose models by validation rows.
+    The loss of the main metric (--metric) and the latency are then measured on the test rows.
 
     The output is one model folder: predict, evaluate, benchmark, compare, promote and export --to pyfunc work on it.
     It holds all models, so it is larger than the largest. If no cascade is faster than a single model within

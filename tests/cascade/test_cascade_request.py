@@ -133,10 +133,12 @@ def test_what_is_said_where_a_model_alone_is_chosen() -> None:
     console: Any = None
     asked = CascadeRequest({}, table(), 16, {}, 1.0, console)
     assert asked.describe_none("no early exits", "are", "X", 3) == (
-        "no early exits that are faster than X are proven to lose at most 1 point (90 % confidence, 3 tested)"
+        "no early exits that are faster than X are proven to lose at most 1 point of accuracy "
+        "(90 % confidence, 3 tested)"
     )
     fitted = dataclasses.replace(asked, max_drop=0.5, rows_chose_models=True)
     assert fitted.describe_none("no cascade of these models", "is", "X", 3) == (
-        "no cascade of these models that is faster than X passed the test of losing at most 0.5 points (3 tested)"
+        "no cascade of these models that is faster than X passed the test of losing at most 0.5 points of accuracy "
+        "(3 tested)"
     )
     assert [format_points(n) for n in (0, 0.5, 1, 2)] == ["0 points", "0.5 points", "1 point", "2 points"]

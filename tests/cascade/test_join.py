@@ -55,11 +55,25 @@ def test_the_small_model_answers_what_it_is_sure_of(
     card = (output / "README.md").read_text()
     assert "A cascade of 2 models" in card
     assert "compress predict &lt;this folder&gt;" in card or "compress predict <this folder>" in card
-    assert "with 90 % confidence, at most 10 points are lost on texts like the validation rows, if the models" in card
+    assert "with 90 % confidence, at most 10 points of accuracy are lost on texts like the validation rows, if" in card
     measured = made.model.evaluate(str(data), against=parent, device="cpu", quiet=True, bootstrap=100)
     values = measured.metrics["cascade"]
     assert values["quality/accuracy"] == found["quality"]["value"]
     assert values["size/disk_mb"] == found["size_mb"]
+
+
+def test_another_main_metric_decides_on_test_rows_only(
+    tmp_path: Path, small: Path, parent: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how: dict[str, Any] = {"max_drop": 10, "device": "cpu", "metric": "f1_macro"}
+    made = compress.cascade([small, parent], str(data), output=tmp_path / "cascade", **how)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "thresholds are chosen by the accuracy lost on validation rows; the loss of macro F1 is measured" in said
+    found = made["certificate"]
+    assert found["quality"]["metric"] == "f1_macro"
+    lines = certificate.sentences(found)
+    assert lines[0] == "certified: at most 10 points of macro F1 lost on test rows"
+    assert "at most 10 points of accuracy are lost" in lines[-2]
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3, 4])
@@ -100,13 +114,17 @@ def test_the_single_model_where_no_cascade_is_faster(
 def test_a_bound_that_the_test_rows_break(
     tmp_path: Path, small: Path, parent: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {"status": "exceeded", "difference": {"value": -0.07, "low": -0.12, "high": -0.02}}
+    found: dict[str, Any] = {"status": "exceeded", "quality": {"metric": "f1_macro"}}
+    found["difference"] = {"value": -0.07, "low": -0.12, "high": -0.02}
     document = {"folder": "cascade", "is_cascade": True, "chosen": ["small", "parent"], "certificate": found}
     monkeypatch.setattr(run, "join_models", lambda request, output, open_run: document)
-    with pytest.raises(UserError, match=r"loses more than allowed on the test rows: 7\.00 points, bound 5") as caught:
+    with pytest.raises(UserError, match=r"on the test rows: 7\.00 points of macro F1, bound 5") as caught:
         compress.cascade([small, parent], str(data), output=tmp_path / "new", max_drop=5, device="cpu", quiet=True)
     assert caught.value.code == 3
     assert getattr(caught.value, "result")["certificate"] == found  # noqa: B009  # set by the Python API
+    found["difference"]["value"] = None
+    with pytest.raises(UserError, match="macro F1 is undefined there, bound 5"):
+        compress.cascade([small, parent], str(data), output=tmp_path / "b", max_drop=5, device="cpu", quiet=True)
 
 
 def test_what_makes_no_cascade(tmp_path: Path, small: Path, parent: Path, data: Path, make_folder: Maker) -> None:
@@ -138,6 +156,7 @@ def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
     found: dict[str, Any] = {
         "status": "certified",
         "bounds": {"max_drop": 0.5},
+        "quality": {"metric": "f1_macro"},
         "chosen_on": {"rows": 872, "split": "validation"},
         "difference": {"value": -0.001, "low": -0.004, "high": 0.002},
     }
@@ -146,7 +165,7 @@ def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
     )
     found["difference"] = {"value": -0.001, "low": -0.006, "high": 0.004}
     said = describe_guarantee(found)
-    assert "-0.10 [-0.60, +0.40] points" in said
+    assert "-0.10 [-0.60, +0.40] points of macro F1 (paired" in said
     assert "met on these rows and not proven for others" in said
     assert said.endswith("chosen on 872 validation rows before a test row was read")
     found |= {"chosen_on": {"rows": 872, "split": "validation", "shared_rows": 3}, "rows": 1821}
@@ -174,8 +193,8 @@ def test_the_choice_says_for_which_models_its_confidence_holds() -> None:
     }
     guarantee, rows, method = describe_choice(found).split(". ")
     assert guarantee == (
-        "with 90 % confidence, at most 1 point is lost on texts like the validation rows, if the models were not "
-        "chosen on these rows"
+        "with 90 % confidence, at most 1 point of accuracy is lost on texts like the validation rows, if the models "
+        "were not chosen on these rows"
     )
     assert rows == (
         "262 of 872 validation rows proposed thresholds from the safest to the boldest, and the other 610 tested 15 of "

@@ -89,7 +89,7 @@ def test_chosen_shares(taught: Path, compress: Cli, known_times: dict[str, float
     made = modelfolder.inspect(Path("runs/chosen/model"))
     assert made.config.kept_tokens is not None
     assert made.config.kept_tokens[0] == min(measuring.GRID), "nearly all may be lost, so the boldest plan is proven"
-    proof = "with 90 % confidence, at most 90 points are lost on texts like the validation rows, if the model was not"
+    proof = "with 90 % confidence, at most 90 points of accuracy are lost on texts like the validation rows, if"
     assert proof in done.err
     assert f"before recovery training: {proof}" in " ".join(made.meta.notes)
     tested = json.loads(next(Path("runs/chosen").rglob("token-plans.json")).read_text(encoding="utf-8"))

@@ -80,7 +80,7 @@ def test_a_plan_that_is_the_parent_is_not_joined_with_it(tmp_path: Path, asked: 
 def test_a_cascade_within_its_bound_is_the_result(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {
         "status": status, "why": ["busy"], "size_mb": 1.0, "latency": {"ms": 1.0},
-        "quality": {"value": None},
+        "quality": {"metric": "accuracy", "value": None},
     }  # fmt: skip
     document = {"model": "f/model", "certificate": found, "cascade": {"accepted": True}}
     monkeypatch.setattr(fitting, "Fit", lambda *_: SimpleNamespace(go=lambda: document))

@@ -54,6 +54,7 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
     refuse_dropped_tokens(loaded.config, "exits between them", str(folder))
     layers = options.choose_layers(loaded.config.depth)
     request.check()
+    request.note_metric()
     predictor = open_model(request, folder)
     trained = _train(request, options, predictor, layers)
     heads, costs = trained.heads, measure_costs(request, predictor, trained.heads)

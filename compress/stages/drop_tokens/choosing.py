@@ -151,7 +151,7 @@ class _Choice:
             raise _make_useless_error("no plan is faster", why, do)
         if not proven:
             lost = f"the mildest plan lost {tested[0].points:.2f} (p = {tested[0].p_value:.3f})"
-            what = f"no plan is proven to lose at most {bound} ({self.spec.confidence:g} % confidence)"
+            what = f"no plan is proven to lose at most {bound} of accuracy ({self.spec.confidence:g} % confidence)"
             raise _make_useless_error(what, lost, MORE)
         chosen = drop_tokens(self.model, proven[-1].plan)
         whole, ours = (one.p50 for one in measure_models([self.model, chosen], latency, c.device))

@@ -1,5 +1,6 @@
-"""A bound of a loss that validation rows prove for other texts: what may be asked for, how many rows that takes, and
-how it is told. The rule is `evaluation.learn_then_test`."""
+"""A bound of the accuracy lost that validation rows prove for other texts: what may be asked for, how many rows that
+takes, and how it is told. It is of accuracy, whatever the main metric is: the test counts rows whose answer becomes
+wrong. The rule is `evaluation.learn_then_test`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def require_enough_rows(rows: int, max_drop: float, confidence: float, where: st
     needed = count_known_rows_needed(max_drop, confidence / 100)
     if max_drop > 0 and rows < needed:
         raise UserError(
-            f"{rows:,} validation rows cannot prove a loss below {format_points(max_drop)}", where=where,
+            f"{rows:,} validation rows cannot prove a loss of accuracy below {format_points(max_drop)}", where=where,
             why=f"{needed:,} are needed at {confidence:g} % confidence, if no row is lost",
             do=f"give more validation rows, or a larger {where}",
         )  # fmt: skip
@@ -32,7 +33,7 @@ def format_points(points: float) -> str:
 
 def describe_bound(max_drop: float, confidence: float, models: str) -> str:
     """What is proven of a choice, and for which models. models: `the model was`, `the models were`."""
-    lost = f"at most {format_points(max_drop)} {'is' if max_drop == 1 else 'are'} lost"
+    lost = f"at most {format_points(max_drop)} of accuracy {'is' if max_drop == 1 else 'are'} lost"
     where = f"on texts like the {SPLIT} rows, if {models} not chosen on these rows"
     return f"with {confidence:g} % confidence, {lost} {where}"
 
