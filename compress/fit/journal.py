@@ -27,10 +27,14 @@ class Journal:
             "compress.fit_data": self.case.table.fingerprint,
         }
 
+    def name_run(self, name: str) -> str:
+        """What the run of a model is called, below the fit's."""
+        return f"{self.path.name}/{name}"
+
     def child(self, folder: Path, name: str, role: str, method: str = "fit") -> TrackedRun:
         """A run below the fit's, in `folder`, begun or continued."""
         return open_child(
-            self.log, folder, name=f"{self.path.name}/{name}", method=method, role=role,
+            self.log, folder, name=self.name_run(name), method=method, role=role,
             quality=f"quality/{self.case.metric}", warn=self.case.console.warn, tags=self.tags(),
         )  # fmt: skip
 

@@ -13,7 +13,8 @@ from compress.tracking import Parent, TrackedRun, experiment, open_child, open_r
 
 
 class Journal:
-    """Opens the tracked runs of a recipe. parent: the run above its own; None: there is none.  tags: of its own run."""
+    """Opens the tracked runs of a recipe. parent: the run above its own; None: there is none.  tags, name:
+    of its own run; the name is the folder's where none is given."""
 
     def __init__(
         self,
@@ -24,8 +25,10 @@ class Journal:
         *,
         parent: Parent | None = None,
         tags: Mapping[str, str] | None = None,
+        name: str | None = None,
     ) -> None:
         self.recipe, self.options, self.console, self.sources = recipe, options, console, sources
+        self.name = name
         self.parent, self.tags = parent, dict(tags or {})
         self.experiment = experiment(options)
 
@@ -43,7 +46,7 @@ class Journal:
         return open_run(
             folder,
             experiment=self.experiment,
-            name=folder.name,
+            name=self.name or folder.name,
             method=method,
             role=role,
             parent=self.parent,
@@ -58,7 +61,7 @@ class Journal:
         return open_child(
             log,
             folder,
-            name=f"{log.folder.name}/{folder.name}",
+            name=f"{self.name or log.folder.name}/{folder.name}",
             method=method,
             role=role,
             tags={"compress.recipe": self.recipe.name, "compress.parent_run": log.key},

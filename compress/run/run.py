@@ -91,9 +91,10 @@ class Run:
     selection: the stages that run.  sources: the data.  contexts: what stages are given.  journal: the tracked runs.
 
     Constructor: inputs: folders given by flags.  stop: a flag that the caller watches; None: one of its own.  parent,
-    tags: of the tracked run.  measures: whether the models are scored and timed at the end; False where the caller
-    evaluates them itself.  sources: those of a run of the same recipe that were opened already.  share: has the work
-    done that a stage can share among workers; None: the stage does it.
+    tags, name: of the tracked run; the name is the folder's where none is given.  measures: whether the models are
+    scored and timed at the end; False where the caller evaluates them itself.  sources: those of a run of the same
+    recipe that were opened already.  share: has the work done that a stage can share among workers; None: the stage
+    does it.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Run:
         stop: StopFlag | None = None,
         parent: Parent | None = None,
         tags: Mapping[str, str] | None = None,
+        name: str | None = None,
         measures: bool = True,
         sources: Sources | None = None,
         share: Share | None = None,
@@ -121,7 +123,7 @@ class Run:
             self.selection, self.sources, self.inputs, options.device, console, self.stop, options.threads,
             None if share is None else partial(share, options, console, self.stop),
         )  # fmt: skip
-        self.journal = Journal(recipe, options, console, self.sources, parent=parent, tags=tags)
+        self.journal = Journal(recipe, options, console, self.sources, parent=parent, tags=tags, name=name)
 
     def go(self) -> RunReport | None:
         """Run it; None after a dry run. Raises what `run_recipe` raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from compress.fit.train import in_loop as inloop
 from compress.fit.train import trainer
 from compress.modelfolder import folder as modelfolder
 from compress.run.measured import StageMeasurer
+from compress.tracking.records import read
 
 DATA = ("--data", "data", "--threads", "1")
 ROUGH = ("--plans", "2", "--runtime", "onnxruntime")
@@ -191,6 +193,9 @@ def test_workers_train_the_candidates_to_the_bytes_of_one_process(
     assert len(trained["alone"]) == 5, "two plans in two rounds, then the better one"
     assert trained["alone"].items() <= trained["shared"].items()
     assert len(workers.begun) == 2 * 2 + 3 * 2, "two rounds of two plans, and three of two trials"
+    for folder in (here / "runs/alone", here / "runs/shared"):
+        for rung in folder.glob("plans/*/healing/rung-0"):
+            assert re.fullmatch(rf"{folder.name}/plan \d, 2 recovery steps", read(rung).start["name"])
     records = (here / "runs/shared").rglob("compress-run.json")
     assert {json.loads(path.read_text())["status"] for path in records} == {"finished"}
 

@@ -142,6 +142,7 @@ class Below:
 
     def __init__(self, recipe: Recipe, options: RunOptions, console: Console, *_: object, **how: Any) -> None:
         self.recipe, self.options, self.console, self.measures = recipe, options, console, how["measures"]
+        self.name = how["name"]
         Below.made.append(self)
 
     def go(self) -> None:
@@ -166,7 +167,9 @@ def trainer(stop: StopFlag, deadline: float | None, kind: str = "classification"
         recipe=recipe, task=task_of(kind), max_length=24, source=Path("parent"),
         options=RunOptions(json=True), console=Console(), clock=clock,
     )  # fmt: skip
-    journal: Any = SimpleNamespace(log=SimpleNamespace(parent=None), tags=dict, path=Path("runs/fit"))
+    journal: Any = SimpleNamespace(
+        log=SimpleNamespace(parent=None), tags=dict, name_run="fit/{}".format, path=Path("runs/fit")
+    )
     unused: Any = None
     return Trainer(case, unused, journal)
 
@@ -205,6 +208,7 @@ def test_workers_make_the_runs_that_are_missing(
     runs, executor, shared, *_ = handed[0]
     assert executor == (options, 2)
     assert [run.folder for run in runs] == [job.folder for job in jobs]
+    assert [run.run_name for run in runs] == ["fit/a", "fit/b"]
     assert (shared.measures, shared.resume, shared.options.workers, shared.options.on) == (False, True, None, None)
     assert runs[0].recipe.stages[0].training.learning_rate == 3e-4
 
@@ -223,6 +227,7 @@ def test_what_a_training_is_asked(job: TrainingJob) -> None:
     assert run.recipe.data.max_length == 24
     assert (run.recipe.teacher, run.options.output, run.options.json) == ("parent", job.folder, False)
     assert run.console.json, "stdout is the fit's own"
+    assert run.name == "fit/plan 1, 8 recovery steps", "as the other models of the fit are called"
     assert not run.measures, "what a fit judges itself is not measured twice"
 
 

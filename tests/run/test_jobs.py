@@ -160,12 +160,13 @@ def test_two_commands_that_start_at_once_get_two_folders(
 
 
 def test_a_job_is_the_same_on_the_other_side(recipe: Recipe, tmp_path: Path) -> None:
-    job = make_job(recipe, tmp_path, tags={"a": "b"}, draws=True)
+    job = make_job(recipe, tmp_path, tags={"a": "b"}, draws=True, run_name="fit/plan 1")
     options = RunOptions(threads=2, tracking_uri="http://x", chain=ChainOptions(until="distill"), device="cpu")
     shared = JobSet(tmp_path, options, "distill", {"general_teacher": tmp_path / "g"}, Parent("k", "e"), True)
     packed = pack(job, shared)
     other, others = unpack(packed)
-    assert (other.name, other.folder, other.tags, other.draws) == (job.name, job.folder, job.tags, True)
+    assert (other.name, other.folder, other.tags) == (job.name, job.folder, job.tags)
+    assert (other.draws, other.run_name) == (True, "fit/plan 1")
     assert other.recipe.hash() == recipe.hash(), "else no run could be resumed by another process"
     assert others == shared
     assert packed["argv"] == sys.argv

@@ -41,7 +41,8 @@ SUMMARY = "summary"
 @dataclass(frozen=True)
 class Job:
     """A run of a recipe in a folder of its own. name: unique among the jobs of a command; it names the job in messages.
-    title: the line that says that it starts.  tags: of its tracked run.  draws: as of `write_outcome`."""
+    title: the line that says that it starts.  tags, run_name: of its tracked run; the name is the folder's where none
+    is given.  draws: as of `write_outcome`."""
 
     name: str
     recipe: Recipe
@@ -49,6 +50,7 @@ class Job:
     title: str
     tags: Mapping[str, str] = field(default_factory=dict)
     draws: bool = False
+    run_name: str | None = None
 
     @property
     def log(self) -> Path:
@@ -105,7 +107,7 @@ class JobSet:
         """Its run, not started."""
         return Run(
             job.recipe, self.options_of(job), console, self.verb, self.inputs, parent=self.parent, tags=job.tags,
-            measures=self.measures,
+            name=job.run_name, measures=self.measures,
         )  # fmt: skip
 
     def run(self, job: Job, console: Console) -> None:
@@ -177,7 +179,7 @@ def pack(job: Job, shared: JobSet) -> dict[str, Any]:
     return {
         "kind": "run",
         "job": {
-            **{name: getattr(job, name) for name in ("name", "title", "draws")},
+            **{name: getattr(job, name) for name in ("name", "title", "draws", "run_name")},
             "recipe": job.recipe.model_dump(mode="json"), "folder": str(job.folder), "tags": dict(job.tags),
         },
         "options": options | {"chain": None if chain is None else dataclasses.asdict(chain)},
