@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compress.data.reading.beir import QUERY, RELEVANT, is_beir, list_judged, read_beir
+from compress.data.reading.beir import CANDIDATES, QUERY, RELEVANT, is_beir, list_judged, read_beir
 from compress.data.reading.places import open_source
 from compress.errors import UserError
 
@@ -81,13 +81,56 @@ def test_queries_without_a_relevant_document_can_be_dropped(tmp_path: Path) -> N
         open_source(str(folder), notes, bad_rows="drop")
 
 
+def test_rows_without_text_and_lines_about_missing_rows_can_be_dropped(tmp_path: Path) -> None:
+    queries = [{"_id": "q0", "text": " "}, *QUERIES, {"_id": "q3", "text": "which birds"}, {"_id": "q4", "text": "no"}]
+    corpus = [{"_id": "d0", "text": ""}, *CORPUS]
+    judged = "q0\td1\t1\nq1\td0\t1\nq1\td1\t1\nq2\td9\t1\nq3\td2\t1\nq4\td0\t1\nq9\td1\t1\nq4\td3\t1\nq2\td3\t0\n"
+    folder = write(tmp_path, HEAD + judged, corpus, queries)
+    (folder / "runs").mkdir()
+    (folder / "runs" / "dev.trec").write_text("q1 Q0 d0 1 7 x\nq1 Q0 d2 2 6 x\nq3 Q0 d1 1 5 x\nq9 Q0 d1 1 5 x\n")
+    notes: list[str] = []
+    frames, documents = read_beir(folder, {"validation": "dev"}, notes, "drop")
+    assert documents.to_pylist() == ["On cats", "dogs", "Birds"]
+    columns = frames["validation"].columns
+    texts = columns[QUERY]
+    assert not isinstance(texts, list)
+    assert texts.to_pylist() == ["which cats", "which birds"]
+    assert columns[RELEVANT] == [[0, 1], [1, 1]], "places among the documents that are left"
+    assert columns[CANDIDATES] == [[1], [0]]
+    assert [note.replace(f"{folder}/", "") for note in notes] == [
+        "corpus.jsonl: 1 row without text (row 1), dropped",
+        "queries.jsonl: 1 row without text (row 1), dropped",
+        "qrels/dev.tsv: 5 lines about a missing query or document (lines 2, 3, 5 …), dropped",
+        "qrels/dev.tsv: 1 query has no relevant document (q2), dropped",
+        "runs/dev.trec: 2 lines about a missing query or document (lines 1, 4), dropped",
+        "runs/dev.trec: 1 query has no candidates (q4), dropped",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("judged", "corpus", "line"),
+    [
+        ("q9\td1\t1\n", CORPUS, "qrels/dev.tsv: 1 line about a missing query or document (line 2); add"),
+        ("q1\td1\t1\n", [{"_id": "d1", "text": ""}], "corpus.jsonl: 1 row without text (row 1); fill them in, or"),
+    ],
+)
+def test_something_must_be_left(judged: str, corpus: list[dict[str, str]], line: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, HEAD + judged, corpus)
+    with pytest.raises(UserError) as error:
+        read_beir(folder, {"validation": "dev"}, [], "drop")
+    assert str(error.value).replace(f"{folder}/", "").startswith(line)
+
+
 @pytest.mark.parametrize(
     ("corpus", "line"),
     [
         ([{"id": "d1", "text": "a"}], "corpus.jsonl: column '_id' not found; did you mean 'id'?"),
         ([*CORPUS, CORPUS[0]], "corpus.jsonl: id 'd1' comes twice: rows 1 and 4; remove one of them"),
         ([*CORPUS, {"_id": "", "text": "a"}], "corpus.jsonl: row 4: no _id; give every row an id of its own"),
-        ([*CORPUS, {"_id": "d4", "text": " "}], "corpus.jsonl: 1 row without text (row 4); fill them in, or remove"),
+        (
+            [*CORPUS, {"_id": "d4", "text": " "}],
+            "corpus.jsonl: 1 row without text (row 4); fill them in, or drop them with --bad-rows drop",
+        ),
     ],
 )
 def test_wrong_documents(corpus: list[dict[str, str]], line: str, tmp_path: Path) -> None:

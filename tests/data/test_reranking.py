@@ -220,7 +220,7 @@ def test_without_a_run_bm25_finds_the_candidates(beir):
         (["q0 d1 1"], r"test.trec:1: not a line of a run"),
         (["q0 Q0 d1 1 high"], r"test.trec:1: not a line of a run"),
         (["q0 Q0 d1 1 7", "q0 Q0 d1 2 6"], r"test.trec:2: document 'd1' comes twice for query 'q0'"),
-        (["q0 Q0 d1 1 7"], r"query 'q1' has no candidates"),
+        (["q0 Q0 d1 1 7"], r"1 query has no candidates \(q1\); add some, or drop these queries with --bad-rows drop"),
     ],
 )
 def test_bad_runs(beir, lines, line):

@@ -22,7 +22,7 @@ from compress.data.reading.unlabelled import count_words, join_unlabelled, read_
 from compress.data.tables import splits as splitting
 from compress.data.tables import table
 from compress.data.tables.label_order import Labels
-from compress.data.tables.table import Rows, Table, first_rows, format_count
+from compress.data.tables.table import Rows, Table, drop_rows, first_rows, format_count
 from compress.data.task import METRIC, Choices, Task
 from compress.data.text import texts
 from compress.errors import UserError, printable
@@ -303,14 +303,7 @@ def _read_rows(
     for (what, column), at in bad.items():
         if at.any():
             told = f"{format_count(int(at.sum()))} {what} ({first_rows(rows.numbers[at])})"
-            if bad_rows == "refuse":
-                raise UserError(
-                    told,
-                    where=where,
-                    why=f"column '{column}'",
-                    do="fill them in, or drop them with --bad-rows drop (data.bad_rows: drop)",
-                )
-            notes.append(f"{where}: {told}, dropped")
+            drop_rows(told, where, bad_rows, notes, "fill them in", why=f"column '{column}'")
     lost = np.logical_or.reduce(list(bad.values()))
     if lost.all():
         raise UserError("no rows are left", where=where)

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from compress.data.batches.ragged import Ragged, bounds_of
-from compress.data.tables.table import Rows, first_rows
+from compress.data.tables.table import Rows, drop_rows, first_rows
 from compress.data.text.bm25 import BM25
-from compress.errors import UserError
 
 CANDIDATES = 30
 """Documents that BM25 finds for a query."""
@@ -80,17 +79,10 @@ def require_relevant(rows: Rows, where: str, bad_rows: str, notes: list[str]) ->
     count = int((~has).sum())
     of = "1 query" if count == 1 else f"{count:,} queries"
     told = f"{of} without a relevant document ({first_rows(rows.numbers[~has])})"
-    drop_queries(told, where, bad_rows if has.any() else "refuse", notes, "score")
+    drop_rows(
+        told, where, bad_rows if has.any() else "refuse", notes, "give one a score above 0", which="these queries"
+    )
     return rows.take(np.flatnonzero(has))
-
-
-def drop_queries(told: str, where: str, bad_rows: str, notes: list[str], figure: str) -> None:
-    """Note that queries without a relevant document are dropped. figure: what says that a document is relevant. Raises
-    UserError unless they are to be dropped."""
-    if bad_rows == "refuse":
-        do = f"give one a {figure} above 0, or drop these queries with --bad-rows drop (data.bad_rows: drop)"
-        raise UserError(told, where=where, do=do)
-    notes.append(f"{where}: {told}, dropped")
 
 
 def _of_queries(rows: Rows, first: Sequence[int], cells: Sequence[Sequence[Cell]], documents: Sequence[str]) -> Rows:

@@ -193,6 +193,19 @@ def first_rows(numbers: Sequence[int] | np.ndarray, limit: int = 3) -> str:
     return f"row{'' if len(numbers) == 1 else 's'} {shown}{' …' if len(numbers) > limit else ''}"
 
 
+def drop_rows(
+    told: str, where: str, bad_rows: str, notes: list[str], fix: str, *, which: str = "them", why: str | None = None
+) -> None:
+    """Note that rows which are `told` are dropped. Raises UserError where `bad_rows` is "refuse".
+
+    fix: what else helps, such as `fill them in`.  which: they are, in the advice to drop them.  why: of the error.
+    """
+    if bad_rows == "refuse":
+        do = f"{fix}, or drop {which} with --bad-rows drop (data.bad_rows: drop)"
+        raise UserError(told, where=where, why=why, do=do)
+    notes.append(f"{where}: {told}, dropped")
+
+
 def spread_places(count: int, most: int) -> np.ndarray:
     """At most so many places of `count` rows, evenly spaced, ascending."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
