@@ -14,7 +14,7 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.report.slice_table import slices_from_json
 from compress.storage import atomic
-from compress.storage.disk import find_free_folder
+from compress.storage.disk import take_free_folder
 from compress.tracking import open_requested_run
 from compress.tracking.reading import Reader, StoredRun
 
@@ -114,8 +114,7 @@ def log(
     console: Console,
 ) -> Path:
     """A run of the store with the files as artifacts and the table as its note; returns its folder."""
-    folder = find_free_folder(Path("runs") / "comparison")
-    folder.mkdir(parents=True)
+    folder = take_free_folder(Path("runs") / "comparison")
     with open_requested_run(folder, options, method="compare", role="comparison", warn=console.warn) as run:
         for name, text in files.items():
             atomic.write_text(folder / name, text)

@@ -35,7 +35,7 @@ from compress.fit.train.recovery import RecoveryTraining
 from compress.fit.train.trainer import Trainer
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.push import HubRepository, push_and_print
-from compress.run.folder import Request, claim, resumable
+from compress.run.folder import Request, RunFolder, claim, resumable
 from compress.run.jobs import hold_cluster, require_cluster
 from compress.storage import atomic
 from compress.storage.lock import run_lock
@@ -86,6 +86,12 @@ class Fit:
             return forecast(case, bench, self.search(bench))
         recipe = case.recipe.model_copy(update={"name": "fit"})
         folder = claim(Request(recipe, "fit", {"fit": wanted.digest()}), options)
+        with folder.held():
+            return self._go_in(folder)
+
+    def _go_in(self, folder: RunFolder) -> dict[str, Any]:
+        """As `go`, in the folder that was claimed."""
+        case, options = self.case, self.case.options
         read = {"model": modelfolder.fingerprint(case.source), "data": case.table.fingerprint}
         tracked = f"{resolve_store(options.tracking_uri).shown} {experiment(options)}"
         if case.texts is not None and cost_model.was_fixed_length(folder.path):

@@ -22,7 +22,7 @@ from compress.errors import ExitCode, Stopped, UserError, list_some
 from compress.recipe import Recipe
 from compress.run.changes import list_changes
 from compress.storage import atomic, lock, safe, temporary
-from compress.storage.disk import find_free_folder, make_folder, number_folders, report_write_errors
+from compress.storage.disk import find_free_folder, make_folder, number_folders, report_write_errors, take_free_folder
 from compress.storage.signals import continued_by
 from compress.tracking import require_in_place, resolve_store
 from compress.tracking.names import redact, redact_address
@@ -59,11 +59,22 @@ class Request:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A claimed folder. new: nothing was done in it before."""
+    """A claimed folder. new: nothing was done in it before.  made: for this run, as the next free one."""
 
     path: Path
     request: Request
     new: bool
+    made: bool = False
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """A folder that was made for this run, and still holds nothing at the end, is removed."""
+        try:
+            yield
+        finally:
+            if self.made:
+                with contextlib.suppress(OSError):  # something lies there
+                    self.path.rmdir()
 
     def begin(self, read: Mapping[str, str]) -> None:
         """Check, once the folder is locked, that the run which was claimed is still the one that is there.
@@ -100,7 +111,8 @@ class RunFolder:
 
 
 def claim(request: Request, options: RunOptions, interrupted_teacher: Callable[[], bool] = lambda: False) -> RunFolder:
-    """The folder that this run works in: `--output`, else runs/<recipe>, or the next free runs/<recipe>-2.
+    """The folder that this run works in: `--output`, else runs/<recipe>, or the next free runs/<recipe>-2, which is
+    made at once, so that no other command takes it. Work in it inside `RunFolder.held`.
 
     With --resume and no --output: the newest unfinished run of the request. interrupted_teacher: whether the run was
     interrupted while its teacher was trained, before it had a folder of its own; it then takes the next free one.
@@ -112,7 +124,11 @@ def claim(request: Request, options: RunOptions, interrupted_teacher: Callable[[
     claimed = _claim(request, options, interrupted_teacher)
     if not claimed.new:
         _require_address(claimed.path, options)
-    atomic.require_writable(claimed.path / RECORD if claimed.path.is_dir() else claimed.path)
+    try:
+        atomic.require_writable(claimed.path / RECORD if claimed.path.is_dir() else claimed.path)
+    except UserError:
+        with claimed.held():
+            raise
     return claimed
 
 
@@ -120,16 +136,19 @@ def _claim(request: Request, options: RunOptions, interrupted_teacher: Callable[
     name = request.recipe.name
     if options.output is not None:
         return _claim_named(Path(options.output), request, options.resume)
-    free = find_free_folder(RUNS / name)
     if options.resume:
         open_runs = [p for p in _numbered(name) if p.exists() and is_unfinished(p)]
         same = [p for p in open_runs if read_record(p).get("request_sha256") == request.digest()]
         if not same and interrupted_teacher():
-            return RunFolder(free, request, True)
+            return _take_free(request)
         if not open_runs:
             raise _nothing_to_resume(name)
         return _claim_named((same or open_runs)[-1], request, True)
-    return RunFolder(free, request, True)
+    return _take_free(request)
+
+
+def _take_free(request: Request) -> RunFolder:
+    return RunFolder(take_free_folder(RUNS / request.recipe.name), request, True, made=True)
 
 
 class Found(Enum):

@@ -132,7 +132,7 @@ class Run:
             return None
         request = Request(self.recipe, self.verb, self.named, self.selection.begin)
         folder = claim(request, self.options, self._has_interrupted_teacher)
-        with self.stop, resumable(folder.path):  # this run's command continues its teacher's too
+        with self.stop, folder.held(), resumable(folder.path):  # this run's command continues its teacher's too
             return self._go(folder)
 
     def stages(self, folder: Path) -> Stages:

@@ -96,6 +96,19 @@ def find_free_folder(plain: Path) -> Path:
     return next(p for p in number_folders(plain) if not (p.exists() or p.is_symlink()))
 
 
+def take_free_folder(plain: Path) -> Path:
+    """Make the first of `number_folders` where nothing is: of several processes that ask at once, each gets another."""
+    make_folder(plain.parent)
+    for path in number_folders(plain):
+        with report_write_errors(path):
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+        return path
+    raise AssertionError("the numbers have no end")
+
+
 def make_folder(path: str | os.PathLike[str]) -> Path:
     """The folder `path` with its missing parents, durably; itself when it is there already."""
     refuse_nul(path)

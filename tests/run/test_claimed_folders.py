@@ -67,6 +67,20 @@ def test_the_next_free_folder(request_: Request) -> None:
     assert (found.path, found.new) == (Path("runs/x-3"), True)
 
 
+def test_commands_that_start_at_once_take_different_folders(request_: Request) -> None:
+    first, second = claim(request_, RunOptions()), claim(request_, RunOptions())
+    assert (first.path, second.path) == (Path("runs/x"), Path("runs/x-2"))
+    with first.held():
+        first.record("finished", {}, "here")
+    with pytest.raises(UserError, match="no data"), second.held():
+        raise UserError("no data")
+    assert first.path.is_dir()
+    assert not second.path.exists(), "nothing was begun in it"
+    named = claim(request_, RunOptions(output=Path("out")))
+    with named.held():
+        assert not named.path.exists(), "what is named is made when the run begins"
+
+
 def test_resume_goes_on_with_the_newest_unfinished_run_of_the_request(request_: Request) -> None:
     other = Request(recipe(seed=9))
     for name, request, status in (

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from compress.errors import ExitCode, UserError
 from compress.storage import atomic, manifest, temporary
-from compress.storage.disk import find_free_folder
+from compress.storage.disk import find_free_folder, take_free_folder
 
 
 def folder_at(path: Path, text: str = "content") -> Path:
@@ -508,3 +508,5 @@ def test_a_folder_that_is_taken_gets_a_number(tmp_path: Path) -> None:
     place.mkdir()
     (tmp_path / "comparison-2").symlink_to(tmp_path / "nowhere")
     assert find_free_folder(place) == tmp_path / "comparison-3"
+    assert [take_free_folder(place).name for _ in range(2)] == ["comparison-3", "comparison-4"]
+    assert (tmp_path / "comparison-4").is_dir()
