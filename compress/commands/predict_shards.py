@@ -27,7 +27,7 @@ from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnsw
 from compress.predict.rows.plan import Plan, hash_file, plan_shards
 from compress.predict.rows.reading import list_files
 from compress.predict.rows.shards import ANSWERS, REJECTED, ShardFolder
-from compress.run.folder import is_unbegun, resumable
+from compress.run.folder import is_unbegun, note_new_run, resumable
 from compress.run.jobs import RowWork, hold_cluster, make_shards, require_cluster
 from compress.run.jobs.row_work import PLAN, PLAN_LIMIT
 from compress.storage import atomic, lock, safe
@@ -58,6 +58,7 @@ def predict_shards(request: ModelRequest, place: Place, shards: ShardOptions, op
     assert options.output is not None
     base, console = options.output, Console(quiet=options.quiet, json=options.json)
     _check_places(base, place, shards, options)
+    note_new_run(options, console.note)
     with StopFlag() as stop, resumable(base), hold_cluster(options), ExitStack() as stack:
         require_cluster(options)
         answerer = request.open(console)

@@ -34,7 +34,7 @@ from compress.measure.measured_model import MeasuredModel
 from compress.recipe import LoadedRecipe
 from compress.report.rows import description
 from compress.run import Run
-from compress.run.folder import Found, choose_base, make_base, resumable
+from compress.run.folder import Found, choose_base, make_base, note_new_run, resumable
 from compress.run.jobs import Job, JobSet, hold_cluster, require_cluster, run_jobs
 from compress.stages.prune_layers.spec import TARGETS
 from compress.stages.prune_layers.stage import PACKAGE, build
@@ -275,6 +275,7 @@ def compare_criteria(
             for depth in one.depths:
                 console.result(f"would compare at {depth} layers: {', '.join(one.criteria)}")
             return
+        note_new_run(options, console.note)
         while not make_base(one.base, options):  # another command has taken its folder
             one = CriterionComparison(*asked)
         with resumable(one.base):

@@ -104,7 +104,7 @@ def run_curve(
             jobs.append(Job(name, cut, base / name, f"{name}, {number} of {len(plan)}"))
         return jobs
 
-    jobs, shared = begin_jobs(f"{recipe.name}-curve", list_jobs, options, verb, given)
+    jobs, shared = begin_jobs(f"{recipe.name}-curve", list_jobs, options, verb, given, console)
     base = shared.base
     cells: list[Cell] = []
     method = recipe.method or recipe.stages[-1].kind

@@ -40,7 +40,9 @@ def run_seeds(
         Run(with_seed(loaded, seeds[0], count), options, console, verb, given).go()
         return
     method = recipe.method or recipe.stages[-1].kind
-    jobs, shared = begin_jobs(f"{recipe.name}-seeds", lambda base: list_jobs(loaded, base, count), options, verb, given)
+    jobs, shared = begin_jobs(
+        f"{recipe.name}-seeds", lambda base: list_jobs(loaded, base, count), options, verb, given, console
+    )
     with open_requested_run(
         shared.base / SUMMARY, options, name=f"{shared.base.name}, {count} seeds", method=method, role="summary",
         warn=console.warn,

@@ -128,7 +128,7 @@ def run_sweep(
         for job in list_all(RUNS / recipe.name):
             console.result(f"would run {job.name}")
         return
-    jobs, shared = begin_jobs(recipe.name, list_all, options, verb, given)
+    jobs, shared = begin_jobs(recipe.name, list_all, options, verb, given, console)
     method, base = recipe.method or recipe.stages[-1].kind, shared.base
     with open_requested_run(
         base / SUMMARY, options, name=f"{base.name}, {len(jobs)} runs", method=method, role="summary",

@@ -35,7 +35,7 @@ from compress.fit.train.recovery import RecoveryTraining
 from compress.fit.train.trainer import Trainer
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.push import HubRepository, push_and_print
-from compress.run.folder import Request, RunFolder, claim, resumable
+from compress.run.folder import Request, RunFolder, claim, note_new_run, resumable
 from compress.run.jobs import hold_cluster, require_cluster
 from compress.storage import atomic
 from compress.storage.lock import run_lock
@@ -84,6 +84,7 @@ class Fit:
         if wanted.plan_only:
             bench = set_up(case)
             return forecast(case, bench, self.search(bench))
+        note_new_run(options, case.console.note)
         recipe = case.recipe.model_copy(update={"name": "fit"})
         folder = claim(Request(recipe, "fit", {"fit": wanted.digest()}), options)
         with folder.held():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.contracts import RunOptions
-from compress.errors import ExitCode, Stopped, UserError, list_some
+from compress.errors import ExitCode, Stopped, UserError, list_some, suggest
 from compress.recipe import Recipe
 from compress.run.changes import list_changes
 from compress.storage import atomic, lock, safe, temporary
@@ -130,6 +130,16 @@ def claim(request: Request, options: RunOptions, interrupted_teacher: Callable[[
         with claimed.held():
             raise
     return claimed
+
+
+def note_new_run(options: RunOptions, say: Callable[[str], None]) -> None:
+    """Where --resume names a folder that is not there, say that it starts there: jobs that may be stopped at any
+    time are started with --resume from the beginning, but it may also be a wrong name."""
+    output = options.output
+    if not options.resume or output is None or output.exists():
+        return
+    hint = suggest(output.name, sorted(path.name for path in output.parent.glob("*") if _is_ours(path)))
+    say(f"nothing to resume in {output}: starting from the beginning" + ("" if hint is None else f"; {hint}"))
 
 
 def _claim(request: Request, options: RunOptions, interrupted_teacher: Callable[[], bool]) -> RunFolder:

@@ -30,6 +30,7 @@ from compress.run.folder import (
     claim,
     is_finished,
     is_unfinished,
+    note_new_run,
     read_record,
     resumable,
 )
@@ -130,6 +131,8 @@ class Run:
         if self.options.dry_run:
             self._describe()
             return None
+        if self.options.resume and not self._has_interrupted_teacher():
+            note_new_run(self.options, self.console.note)
         request = Request(self.recipe, self.verb, self.named, self.selection.begin)
         folder = claim(request, self.options, self._has_interrupted_teacher)
         with self.stop, folder.held(), resumable(folder.path):  # this run's command continues its teacher's too

@@ -11,7 +11,7 @@ from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
 from compress.recipe import Recipe, load_recipe
 from compress.run import folder as folders
-from compress.run.folder import Request, RunFolder, claim, is_finished, is_unfinished, resume_command
+from compress.run.folder import Request, RunFolder, claim, is_finished, is_unfinished, note_new_run, resume_command
 from compress.storage.lock import Holder, RunStatus
 
 FINETUNE = {"kind": "finetune", "training": {"steps": 2}}
@@ -90,6 +90,21 @@ def test_resume_goes_on_with_the_newest_unfinished_run_of_the_request(request_: 
         begun(request, name, status)
     found = claim(request_, RunOptions(resume=True))
     assert (found.path, found.new) == (Path("runs/x-2"), False)
+
+
+def test_resume_of_a_folder_that_is_not_there_says_that_it_begins_anew(request_: Request) -> None:
+    """Jobs that may be stopped at any time are started with --resume; a wrong name is started too."""
+    said: list[str] = []
+    begun(request_, "model", "stopped")
+    for options in (
+        RunOptions(resume=True), RunOptions(output=Path("runs/x")), RunOptions(output=Path("runs/model"), resume=True),
+        RunOptions(output=Path("runs/other"), resume=True), RunOptions(output=Path("runs/modle"), resume=True),
+    ):  # fmt: skip
+        note_new_run(options, said.append)
+    assert said == [
+        "nothing to resume in runs/other: starting from the beginning",
+        "nothing to resume in runs/modle: starting from the beginning; did you mean 'model'?",
+    ]
 
 
 def test_resume_without_a_run_of_the_request(request_: Request) -> None:

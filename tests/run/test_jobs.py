@@ -150,7 +150,7 @@ def test_two_commands_that_start_at_once_get_two_folders(
         taken.append(str(shared.base))
 
     monkeypatch.setattr(runner, "_check_jobs", check)
-    _, shared = begin_jobs("x", lambda base: [make_job(recipe, base, "seed-0")], RunOptions(), None, {})
+    _, shared = begin_jobs("x", lambda base: [make_job(recipe, base, "seed-0")], RunOptions(), None, {}, Console())
     assert taken == ["runs/x", "runs/x-2"]
     assert str(shared.base) == "runs/x-2"
     assert shared.base.is_dir()

@@ -17,7 +17,7 @@ from compress.console import Console
 from compress.contracts import RunOptions
 from compress.cpus import read_cpus, share_cpus
 from compress.errors import ExitCode, Stopped, UserError
-from compress.run.folder import claim, make_base, read_record, resumable, resume_command
+from compress.run.folder import claim, make_base, note_new_run, read_record, resumable, resume_command
 from compress.run.jobs.job import Job, JobSet, place_jobs
 from compress.run.jobs.outcome import Outcome
 from compress.run.jobs.processes import GPUS, Executor, LocalWorkers, ThisProcess, read_tail
@@ -59,9 +59,10 @@ def run_jobs(jobs: Sequence[Job], shared: JobSet, console: Console) -> list[Outc
 
 def begin_jobs(
     name: str, list_jobs: Callable[[Path], Sequence[Job]], options: RunOptions, verb: str | None,
-    inputs: Mapping[str, Path],
+    inputs: Mapping[str, Path], console: Console,
 ) -> tuple[Sequence[Job], JobSet]:  # fmt: skip
     """As `place_jobs`; the jobs are checked, and a new folder around theirs is made. Raises UserError."""
+    note_new_run(options, console.note)
     while True:
         jobs, shared = place_jobs(name, list_jobs, options, verb, inputs)
         _check_jobs(jobs, shared)
