@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from compress.errors import ExitCode, UserError, did_you_mean, nearest, printable
@@ -52,10 +53,28 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
         return path  # the loader says better than we could what is wrong with one that has no safetensors
     if not path.exists():
         raise _missing(name, path)
-    inner = [p for p in (path / "student", path / "model") if is_model_folder(p)]
-    if inner:
-        raise UserError("this is a run folder, not a model folder", where=str(path), do=f"use {inner[0]}")
-    raise UserError("this is not a model folder", where=str(path), why="looked for config.json and *.safetensors")
+    beside = [path.with_name(found[1])] if (found := _RUN_OF.fullmatch(path.name)) else []
+    if made := next(filter(is_model_folder, [*_list_results(path), *beside]), None):
+        raise UserError("this is a run folder, not a model folder", where=str(path), do=f"use {made}")
+    below = (place for child in _list_folders(path) for place in (child, *_list_results(child)))
+    inner = next(filter(is_model_folder, below), None)
+    raise UserError(
+        "this is not a model folder", where=str(path), why="looked for config.json and *.safetensors",
+        do=None if inner is None else f"use a model folder in it, such as {inner}",
+    )  # fmt: skip
+
+
+_RUN_OF = re.compile(r"(.+)-run(-\d+)?")
+"""The run of a cascade, whose model folder is beside it."""
+
+
+def _list_results(path: Path) -> list[Path]:
+    """Where runs write their models."""
+    return [path / name for name in ("student", "model")]
+
+
+def _list_folders(path: Path, most: int = 100) -> list[Path]:
+    return sorted(child for child in path.iterdir() if child.is_dir())[:most] if path.is_dir() else []
 
 
 def require_there(name: str) -> None:

@@ -18,6 +18,7 @@ from compress.modelfolder.fields import Fields
 from compress.modelfolder.folder import save_model
 from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.open import _said_of, _with_labels, file_digest, open_folder, with_own
+from compress.modelfolder.resolve import resolve
 
 CONFIG = EncoderConfig.uniform(vocabulary=9, hidden=8, layers=1, heads=2, feed_forward=8)
 
@@ -46,6 +47,26 @@ def test_a_folder_around_the_model_names_the_one_inside(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
     assert line(lambda: open_folder(tmp_path)).endswith(f"did you mean '{tmp_path / 'best'}'?")
+
+
+def test_the_folder_of_a_run_names_the_model_that_it_made(tmp_path: Path) -> None:
+    def make(name: str) -> str:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "cascade.json").write_text("{}")
+        return str(tmp_path / name)
+
+    for name in ("joined-run", "joined-run-2", "other-run", "empty"):
+        (tmp_path / name).mkdir()
+    joined, student, deep = make("joined"), make("x/student"), make("seeds/seed-1/student")
+    for name, end in (
+        ("joined-run", f"this is a run folder, not a model folder; use {joined}"),
+        ("joined-run-2", f"this is a run folder, not a model folder; use {joined}"),
+        ("x", f"this is a run folder, not a model folder; use {student}"),
+        ("seeds", f"looked for config.json and *.safetensors; use a model folder in it, such as {deep}"),
+        ("other-run", "this is not a model folder: looked for config.json and *.safetensors"),
+        ("empty", "this is not a model folder: looked for config.json and *.safetensors"),
+    ):
+        assert line(lambda name=name: resolve(str(tmp_path / name))).endswith(end)
 
 
 def test_a_missing_folder_names_the_nearest_folder_and_no_file(tmp_path: Path) -> None:
