@@ -75,7 +75,7 @@ def sync(*tops: Path, uri: str | None = None, warn: Callable[[str], None] = lamb
 def _sync_run(folder: Path, uri: str | None, warn: Callable[[str], None], refused: list[UserError]) -> SyncedRun:
     """`sync` for one run's folder. refused: takes the error of files that the store does not accept."""
     journal = rec.read(folder)
-    store = store_of(journal, uri)
+    store = store_of(folder, journal, uri)
     try:
         with run_lock(folder / rec.FOLDER):
             return _send(folder, store, warn, refused)
@@ -124,9 +124,9 @@ def _bury(folder: Path, journal: rec.JournalContent) -> None:
     own.close()
 
 
-def store_of(journal: rec.JournalContent, uri: str | None) -> Store:
-    """The store to send to: the one named now, else the environment's, else the one the run wrote to; where that is
-    gone because the project was moved, the project's own."""
+def store_of(folder: Path, journal: rec.JournalContent, uri: str | None) -> Store:
+    """The store to send to: the one named now, else the environment's, else the one the run wrote to; of a project that
+    was moved or copied together with its store, the project's own."""
     named = resolve_store(uri)
     if named.chosen != "default":
         return named
@@ -137,8 +137,19 @@ def store_of(journal: rec.JournalContent, uri: str | None) -> Store:
             do="set MLFLOW_TRACKING_URI to the full address",
         )
     recorded = Store(journal.store, "recorded")
-    moved = recorded.database is not None and not recorded.database.exists()
-    if not moved or named.database is None or not named.database.exists():
+    if recorded.database is None or named.database is None or not named.database.exists():
+        return recorded
+    before = Path(journal.start["tags"].get("compress.folder", ""))
+    if recorded.database.exists() and not _is_copied(before, recorded.database, folder, named.database):
         return recorded
     require_in_place(named)
     return named
+
+
+def _is_copied(before: Path, old: Path, folder: Path, new: Path) -> bool:
+    """Whether a run's folder, which was `before`, lies beside the database `new` as that lay beside the database
+    `old`."""
+    project, copy = old.parent.parent, new.parent.parent
+    if project.resolve() == copy.resolve() or not before.is_relative_to(project):
+        return False
+    return folder.resolve() == (copy / before.relative_to(project)).resolve()

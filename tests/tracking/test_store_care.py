@@ -19,6 +19,8 @@ from compress.storage.trees import remove_tree
 from compress.tracking import Store, collecting, deleting, relocating, schema, sync
 from compress.tracking.download import download_model
 from compress.tracking.listing import list_runs
+from compress.tracking.records import state_path
+from compress.tracking.state import read_state
 
 TEACHER, STUDENT = "teacher-12-layers", "student-6-layers"
 
@@ -203,6 +205,28 @@ def test_a_moved_project_finds_its_models_again(
     assert before == schema.schema_version(new / "mlruns" / "mlflow.db")
     with pytest.raises(UserError, match="nothing to change: every artifact path points to the store's folder"):
         relocating.plan(store)
+
+
+def test_the_runs_of_a_copied_project_are_sent_to_its_own_store(
+    tmp_path: Path, template: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, own = tmp_path / "old", tmp_path / "new", tmp_path / "own"
+    for project in (old, own):
+        (project / "mlruns").mkdir(parents=True)
+        shutil.copy(template, project / "mlruns" / "mlflow.db")
+    log_toy_runs(old / "runs", Store(f"sqlite:///{old}/mlruns/mlflow.db"), "toy", rows=2)
+    shutil.copytree(old, new)
+    monkeypatch.chdir(new)
+    with pytest.raises(UserError, match=r"new/mlruns/mlflow\.db: the store was moved or copied"):
+        sync(new / "runs")
+    assert _call("runs", "relocate", "--yes") == 0
+    sync(new / "runs")
+    written = read_state(state_path(new / "runs" / STUDENT))
+    assert written is not None
+    assert written.store == f"sqlite:///{new}/mlruns/mlflow.db"
+    monkeypatch.chdir(own)  # another project, beside which the run never was
+    (done, _) = sync(old / "runs")
+    assert (done.sent, len(Seen(Store(f"sqlite:///{own}/mlruns/mlflow.db")).runs())) == (0, 0)
 
 
 def test_a_copied_store_does_not_write_into_the_first_one(project: Store, tmp_path: Path) -> None:
