@@ -121,6 +121,27 @@ def test_a_wrong_key_is_named(path: str, value: Any, complaint: str, tmp_path: P
     assert error.value.code == ExitCode.INPUT
 
 
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({"format": 1, "sha256": "a", "shapes": [], "latency": {}}, "a kit's measurement of a fitted model (compress"),
+        ({"format": 2, "status": "certified", "bounds": {}, "quality": {}}, "a certificate"),
+        ({"folder": "x", "certificate": {}, "plans": []}, "the output of compress fit --json"),
+        ({"model_type": "bert"}, "the configuration of a model"),
+    ],
+)
+def test_another_file_of_ours_is_named(values: dict[str, Any], found: str, tmp_path: Path) -> None:
+    file = written(tmp_path / "measured.json", values)
+    with pytest.raises(UserError) as error:
+        read_target(file)
+    assert error.value.line().startswith(f"{file}: this is {found}")
+    assert error.value.line().endswith(
+        ", not a target that compress profile measured; make one: compress profile MODEL --output FILE"
+    )
+    with pytest.raises(UserError, match="this is a target that compress profile measured, not a kit's measurement"):
+        read_measurement(written(file, content()), {})
+
+
 def test_what_is_no_number_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "target.json"
     file.write_text(json.dumps(content()).replace('"whole": 2.0', '"whole": NaN', 1))

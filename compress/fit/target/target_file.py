@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -159,9 +159,23 @@ def _row_key(sample: Sample) -> str:
     return f"{sample.word}/{sample.rank}"
 
 
+_FILES: Mapping[str, Set[str]] = {
+    "a target that compress profile measured": {"rows_mb", "samples", "runtimes"},
+    "a kit's measurement of a fitted model (compress verify --measured)": {"sha256", "shapes", "latency"},
+    "a certificate": {"status", "bounds", "quality"},
+    "the output of compress fit --json": {"certificate", "plans"},
+    "the configuration of a model": {"model_type"},
+}
+"""JSON files that are easily taken for each other → keys that tell them apart."""
+
+
 def read_kit_file(path: Path, kind: type[Content], again: str) -> Content:
     """What a kit wrote. again: how to get another one. Raises UserError by the first wrong key."""
     values = safe.read_json(path, LIMIT)
+    wanted, found = (next((what for what, keys in _FILES.items() if keys <= set(own)), None)
+                     for own in (kind.model_fields, values))  # fmt: skip
+    if found != wanted and found is not None and wanted is not None:
+        raise UserError(f"this is {found}, not {wanted}", where=str(path), do=f"make one:{again.partition(':')[2]}")
     if "format" not in values:
         raise UserError("it has no key 'format': no kit wrote this file", where=str(path), do=again)
     if values["format"] != FORMAT:
