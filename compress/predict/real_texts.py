@@ -7,7 +7,7 @@ quantiles of the length stand for all: each counts for as many rows as any other
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,8 @@ class TextCalls:
     """The calls of a sample as one model makes them: each tokenizes its rows, then answers them.
 
     batches: packed tokens of each call.  tokens: (calls,) that it has in all.  sequences: (calls,) that these are.
-    keep_texts: as of the model (`Predictor.keep_texts`).
+    keep_texts, make_batches: as of the model (`Predictor.keep_texts`, `Predictor.batches`). An exported file pads: the
+    documents of a query in one batch would all cost as much as the longest.
     """
 
     def __init__(
@@ -111,8 +112,9 @@ class TextCalls:
         positions: int,
         device: str,
         keep_texts: Callable[[Examples, Rows, int], Examples] = lambda examples, *_: examples,
+        make_batches: Callable[[Examples], Iterable[Batch]] = lambda examples: evaluation_batches(examples, MAX_TOKENS),
     ) -> None:
-        self.sample, self.device, self._keep_texts = sample, device, keep_texts
+        self.sample, self.device, self._keep_texts, self._make_batches = sample, device, keep_texts, make_batches
         self._task, self._tokenizer = task, tokenizer
         self._max_length = min(sample.max_length, positions)
         self._rows = sample.calls()
@@ -124,7 +126,7 @@ class TextCalls:
     def of(cls, sample: TextSample, predictor: Predictor) -> TextCalls:
         """Of a model that answers."""
         p = predictor
-        return cls(sample, p.task, p.tokenizer, p.max_length, p.device, p.keep_texts)
+        return cls(sample, p.task, p.tokenizer, p.max_length, p.device, p.keep_texts, p.batches)
 
     def in_tokenizer(self, tokenizer: Tokenizer) -> TextCalls:
         """The same texts for a model with another tokenizer."""
@@ -159,7 +161,7 @@ class TextCalls:
         return found if each == 1 else f"{found}; {each:.1f} sequences a row"
 
     def _tokenize(self, rows: Rows) -> list[Batch]:
-        return [batch.to(self.device) for batch in evaluation_batches(self._encode(rows), MAX_TOKENS)]
+        return [batch.to(self.device) for batch in self._make_batches(self._encode(rows))]
 
     def _encode(self, rows: Rows) -> Examples:
         if self._task.label_free:  # one text is served at a time, whatever the data asks of pairs of them

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from compress.contracts import FixedLength, TextLengths, fixed_length_of
+from compress.data.batches.evaluation_batches import bucketed_batches
 from compress.data.tables.table import Rows
 from compress.data.tasks import task_of
 from compress.data.text.tokenizer import Tokenizer
@@ -114,6 +115,19 @@ def test_texts_are_read_as_the_model_reads_them(calls: TextCalls) -> None:
 def test_sequences_of_a_row_are_named_where_it_has_several(calls: TextCalls) -> None:
     calls.sequences = np.array([30, 30, 30])
     assert calls.describe().endswith("; 30.0 sequences a row")
+
+
+def test_a_call_has_the_batches_that_its_model_answers_with(toy_tokenizer_files: dict[str, bytes]) -> None:
+    """A file pads: of three rows together, the short ones would cost as much as the longest."""
+    predictor: Any = SimpleNamespace(
+        task=task_of("classification"), tokenizer=Tokenizer.from_files(toy_tokenizer_files), max_length=16,
+        device="cpu", keep_texts=lambda examples, *_: examples,
+        batches=lambda examples: bucketed_batches(examples, 64, call_tokens=1),
+    )  # fmt: skip
+    calls = TextCalls.of(sample_texts(words(1, 1, 12), **DATA, batch=3), predictor)
+    assert [[batch.cu_seqlens.diff().tolist() for batch in each] for each in calls.batches] == [[[3, 3], [14]]] * 3
+    assert calls.tokens.tolist() == [20] * 3
+    assert calls.sequences.tolist() == [3] * 3
 
 
 def test_figures_are_quantiles_over_texts_and_tokenization_is_part_of_them() -> None:
