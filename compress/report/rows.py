@@ -220,7 +220,8 @@ def slices_sentence(found: Sequence[Slice]) -> list[str]:
     failing = find_worse(found)
     less = f"; {len(found) - len(tested)} more were not tested" if len(found) > len(tested) else ""
     if not failing:
-        return [f"slices: does not measurably fail more than its parent on any of {len(tested)} groups of rows{less}"]
+        on = "the only tested group" if len(tested) == 1 else f"any of {len(tested)} groups"
+        return [f"slices: does not measurably fail more than its parent on {on} of rows{less}"]
     named = list_some([f"{s.by} {s.name} {interval_points(s)}" for s in failing], 3, "; ")
     return [f"slices: fails more than its parent on {len(failing)} of {len(tested)} groups: {named}{less}"]
 

@@ -118,10 +118,11 @@ def by_value(by: str, values: Sequence[object] | NDArray) -> list[Members]:
 
 def by_quarter(by: str, values: ArrayLike, *, digits: int = 0) -> list[Members]:
     """(N,) numbers → quarters of the rows with their bounds in the name; equal numbers share one, empty ones are left
-    out. Not a number: in none."""
+    out. One that holds a single number, which may be that of nearly all rows, is called by it, and where all numbers
+    are equal, there is no group. Not a number: in none."""
     x = np.asarray(values, dtype=np.float64)
     known = x[np.isfinite(x)]
-    if not len(known):
+    if len(np.unique(known)) < 2:
         return []
     which = np.searchsorted(np.quantile(known, [0.25, 0.5, 0.75]), x, side="left")
     found = []
@@ -129,7 +130,8 @@ def by_quarter(by: str, values: ArrayLike, *, digits: int = 0) -> list[Members]:
         inside = (which == number) & np.isfinite(x)
         if inside.any():
             low, high = x[inside].min(), x[inside].max()
-            found.append(Members(by, f"{name}, {low:,.{digits}f} to {high:,.{digits}f}", inside))
+            single = f"{low:,.{digits}f}"
+            found.append(Members(by, single if low == high else f"{name}, {single} to {high:,.{digits}f}", inside))
     return found
 
 

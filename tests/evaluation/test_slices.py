@@ -88,8 +88,13 @@ def test_quarters_have_their_bounds_in_the_name() -> None:
     assert [g.name for g in groups] == [
         "lowest quarter, 0 to 1", "second quarter, 2 to 3", "third quarter, 4 to 5", "highest quarter, 6 to 7",
     ]  # fmt: skip
-    assert [g.name for g in by_quarter("same", [5, 5, 5])] == ["lowest quarter, 5 to 5"]
     assert by_quarter("none", [np.nan]) == []
+
+
+def test_numbers_that_nearly_all_rows_share_are_no_quarter() -> None:
+    assert by_quarter("documents of a query", [30, 30, 30]) == []
+    groups = by_quarter("documents of a query", [30] * 9 + [31])
+    assert [(g.name, g.inside.sum()) for g in groups] == [("30", 9), ("31", 1)]
 
 
 @settings(max_examples=scaled(100), deadline=None)

@@ -89,7 +89,7 @@ def test_slices_of_one_model_are_not_called_paired() -> None:
 def test_slices_that_were_not_tested_are_counted_whatever_the_reason() -> None:
     (line,) = slices_sentence([compared("a", 0.0, 0.9), SMALL, UNDEFINED])
     assert line == (
-        "slices: does not measurably fail more than its parent on any of 1 groups of rows; 2 more were not tested"
+        "slices: does not measurably fail more than its parent on the only tested group of rows; 2 more were not tested"
     )
     assert slices_sentence([SMALL, UNDEFINED]) == []
     assert slices_sentence([]) == []
