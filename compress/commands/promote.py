@@ -11,6 +11,7 @@ from pathlib import Path
 from compress.commands.evaluate import evaluate
 from compress.console import Console
 from compress.contracts import FAKE, RunOptions
+from compress.data.tasks import example_of
 from compress.errors import ExitCode, UserError
 from compress.measure.measured_model import GAP
 from compress.modelfolder.cascade import inspect
@@ -148,7 +149,9 @@ def promote(
     console.result(f"{chosen.name} is version {version.number} of '{name}' with alias {alias}{moved}")
     named = f"MLFLOW_TRACKING_URI={store.shown} "
     there = "" if options.tracking_uri is None else named
-    console.result(f"use it   {there}compress predict models:/{name}@{alias} --file texts.txt --json")
+    task = inspect(chosen.folder).meta.task
+    example = example_of(task) + (" --embeddings" if task is None else "")
+    console.result(f"use it   {there}compress predict models:/{name}@{alias} {example}")
     if version.flavour:
         console.result(f"load it  mlflow.pyfunc.load_model('models:/{name}@{alias}')")
         console.result(f"serve it {named}mlflow models serve -m models:/{name}@{alias} --env-manager local")

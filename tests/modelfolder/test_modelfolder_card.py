@@ -175,7 +175,6 @@ def test_the_result_of_a_run_has_the_name_that_a_person_gave_the_run(
 def test_a_model_that_answers_questions_says_how_it_is_asked(tiny_model: Model, tmp_path: Path) -> None:
     text = rendered(tmp_path, tiny_model, task="question-answering", max_length=384)
     assert "pipeline_tag: question-answering" in text
-    assert 'compress predict <this folder> --question "…" --context "…"' in text
     assert 'tokenizer("a question", "a context", return_tensors="pt", truncation="only_second", max_length=384)' in text
 
 
@@ -439,10 +438,23 @@ def test_a_model_without_figures_has_no_model_index(tiny_model: Model, tmp_path:
     assert "model-index" not in head(rendered(tmp_path / "b", tiny_model, measurement=simulated))
 
 
-def used(**facts: Any) -> str:
+def used(task: str = "classification", **facts: Any) -> str:
     told = {"stock_class": "BertForSequenceClassification", "objections": {}, **facts}
-    text = render(FolderMeta(task="classification", max_length=24), Facts("m", 1, 1, 1, 1, ("task",), **told))
+    text = render(FolderMeta(task=task, max_length=24), Facts("m", 1, 1, 1, 1, ("task",), **told))
     return text.partition("## How to use")[2]
+
+
+@pytest.mark.parametrize(
+    ("task", "given"),
+    [
+        ("classification", '"some text"'),
+        ("pair-classification", '"some text" --pair "another text"'),
+        ("reranking", '--query "a query" "a document" "another document"'),
+        ("question-answering", '--question "a question" --context "a text that answers it"'),
+    ],
+)
+def test_the_command_line_gives_what_the_task_reads(task: str, given: str) -> None:
+    assert f"compress predict <this folder> {given}\n" in used(task)
 
 
 def test_a_quantized_folder_shows_code_that_computes_with_integers() -> None:

@@ -82,6 +82,7 @@ def test_a_folder_becomes_a_version_with_card_figures_and_alias(
     assert _promote(store, folder, "--as", "champion") == 0
     assert "is already version 1 of 'opinions' with alias champion" in capsys.readouterr().out
     assert _promote(store, folder, "--as", "stable") == 0
+    assert 'compress predict models:/opinions@stable "some text"' in capsys.readouterr().out
     assert len(seen.client.search_model_versions("name = 'opinions'")) == 1, "one model is one version"
 
 

@@ -26,6 +26,11 @@ def task_of(kind: str, settings: Mapping[str, Any] | None = None) -> Task:
     return _plain(kind).configure(settings or {})
 
 
+def example_of(kind: str | None) -> str:
+    """What `compress predict` is given for this task; for one that is not known, a text."""
+    return task_of(kind).example if kind in kinds() else Task.example
+
+
 @cache
 def _plain(kind: str) -> Task:
     return registry.create(__name__, kind.replace("-", "_"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from compress.data.tasks import example_of
 from compress.modelfolder.card.facts import QUESTION_ANSWERING, Facts
 from compress.modelfolder.cross_encoder import RERANKING
 from compress.modelfolder.meta import FolderMeta
@@ -12,12 +13,7 @@ def format_usage(meta: FolderMeta, facts: Facts) -> str:
     """Code that computes what the figures are of: of a quantized model with integers, never its float weights."""
     lines = ["## How to use", ""]
     if "task" in facts.heads:
-        own = {
-            QUESTION_ANSWERING: '--question "…" --context "…"',
-            RERANKING: '--query "a query" "a document" "another document"',
-        }
-        given = own.get(meta.task or "", '"some text"')
-        lines += ["```sh", f"compress predict <this folder> {given}", "```", ""]
+        lines += ["```sh", f"compress predict <this folder> {example_of(meta.task)}", "```", ""]
     if facts.is_static:
         return "\n".join([*lines, "With sentence-transformers:", "", *_with_sentence_transformers()])
     if meta.task == RERANKING and facts.is_stock:
