@@ -35,6 +35,7 @@ from compress.commands.predict import write_answers
 from compress.contracts import Batch, RunOptions
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples, collate
+from compress.modelfolder.names import label_models
 from compress.onnx.session import pad_batch
 from compress.predict.predictor import MAX_TOKENS, Predictor
 from compress.predict.rows.answers import PredictionAnswerer
@@ -58,7 +59,11 @@ def main() -> None:
     texts = [
         json.loads(lines[i])["text"] for i in np.linspace(0, len(lines) - 1, min(args.rows, len(lines))).astype(int)
     ]
-    models = {f"{f.name} {r}": Predictor(f, runtime=r) for f in args.folders for r in args.runtimes}
+    models = {
+        f"{name} {runtime}": Predictor(folder, runtime=runtime)
+        for name, folder in zip(label_models(args.folders), args.folders, strict=True)
+        for runtime in args.runtimes
+    }
     results = []
     if args.only != "rows":
         results += [compare_batches(args, name, predictor, texts) for name, predictor in models.items()]
