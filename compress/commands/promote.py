@@ -69,7 +69,8 @@ class Figure:
         shown = f"{round(self.value, 2) + 0.0:g}"  # never -0
         if (float(shown) <= self.most) != self.met:  # rounded, it would say the opposite
             shown = f"{self.value:.6g}"
-        return f"{self.name} {shown}{self.more} {word} the limit of {self.most:g} {self.unit}"
+        unit = "point" if (self.most, self.unit) == (1, "points") else self.unit
+        return f"{self.name} {shown}{self.more} {word} the limit of {self.most:g} {unit}"
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def _report_unlike(kinds: Counter[tuple[str, ...]], rows: Sequence[Row]) -> User
     """The error for these conditions, and how many rows were measured under each."""
     apart = [name for i, name in enumerate(CONDITIONS) if len({kind[i] for kind in kinds}) > 1]
     at = [CONDITIONS.index(name) for name in apart]
-    found = "; ".join(f"{format_count(n)} {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
+    found = "; ".join(f"{format_count(n)} with {', '.join(kind[i] for i in at)}" for kind, n in kinds.most_common(4))
     names = ", ".join({"latency_shape": "length or texts"}.get(name, name) for name in apart)
     first = kinds.most_common(1)[0][0][at[0]]
     key = apart[0]

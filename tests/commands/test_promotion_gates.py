@@ -46,7 +46,7 @@ def drop(gates: Gates, measured: MeasurementNote | None) -> Figure:
 def test_a_drop_is_the_difference_turned_round_in_points() -> None:
     found = drop(Gates(drop=1.0), note())
     assert (found.value, found.met) == (pytest.approx(0.4), True)
-    assert found.sentence() == "drop of accuracy 0.4 [-0.30, 1.20] within the limit of 1 points"
+    assert found.sentence() == "drop of accuracy 0.4 [-0.30, 1.20] within the limit of 1 point"
 
 
 def test_a_figure_is_rounded_unless_that_would_turn_the_answer_round() -> None:
@@ -68,7 +68,7 @@ def test_a_sure_drop_is_the_end_of_the_interval() -> None:
 
 def test_an_estimate_of_simulated_integers_says_so() -> None:
     found = drop(Gates(drop=1.0), note({f"fake_quantized/{key}": value for key, value in VALUES.items()}))
-    assert found.sentence().endswith("[-0.30, 1.20], simulated within the limit of 1 points")
+    assert found.sentence().endswith("[-0.30, 1.20], simulated within the limit of 1 point")
 
 
 def test_a_drop_without_an_interval_is_not_sure() -> None:

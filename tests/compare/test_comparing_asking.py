@@ -137,7 +137,7 @@ def test_latencies_of_unlike_conditions_are_refused_and_never_ranked() -> None:
         require_like([here, there, here])
     assert caught.value.code == 3
     assert caught.value.line() == (
-        "latencies were measured under 2 different conditions (threads): 2 rows 1; 1 row 4; choose with "
+        "latencies were measured under 2 different conditions (threads): 2 rows with 1; 1 row with 4; choose with "
         "--filter 'threads=1', measure again in one run, or show them with --mixed-conditions"
     )
     judged, notes = rank_rows([here, there])

@@ -72,7 +72,7 @@ def test_a_gap_is_a_gate(spoken: Path, compress: Cli) -> None:
     done = compress("promote", TEACHER, "--as", "fair", "--name", "m", *words, "--max-gap", "1", "--dry-run")
     assert done.code == ExitCode.REFUSED
     assert "gap between groups by place" in done.err
-    assert "over the limit of 1 points" in done.err
+    assert "over the limit of 1 point" in done.err
     done = compress("promote", TEACHER, "--as", "fair", "--name", "m", *words, "--max-gap", "120", "--no-pyfunc")
     assert done.code == 0, done.err
     client = Store(f"sqlite:///{spoken / 'mlruns' / 'mlflow.db'}").client()

@@ -72,7 +72,7 @@ def test_a_folder_becomes_a_version_with_card_figures_and_alias(
     version = seen.client.get_model_version_by_alias("opinions", "champion")
     assert version.description.startswith("An encoder of 2 layers")
     assert version.tags["quality/accuracy"] == "0.9"
-    assert "drop of accuracy 0.4 [-0.60, 1.40] within the limit of 1 points" in version.tags["compress.gates"]
+    assert "drop of accuracy 0.4 [-0.60, 1.40] within the limit of 1 point" in version.tags["compress.gates"]
     (run,) = seen.runs("compress")
     model = seen.client.get_logged_model(run.outputs.model_outputs[0].model_id)
     assert {m.key: m.dataset_name for m in model.metrics}["quality/accuracy"] == "opinions/test"
@@ -203,7 +203,7 @@ def test_a_latency_of_a_busy_machine_passes_no_gate(
         ),
         (
             ["--max-drop", "1", "--sure"],
-            "upper bound of the drop of accuracy 1.4 [-0.60, 1.40] over the limit of 1 points",
+            "upper bound of the drop of accuracy 1.4 [-0.60, 1.40] over the limit of 1 point",
         ),
         (["--as", "v3"], "--as: 'v3' is not allowed as an alias"),
         (["--against", "."], "--against: needs --data: the comparison is measured on labelled rows; add --data DATA"),
