@@ -14,7 +14,7 @@ from torch import nn
 
 from compress.contracts import LayerGroups, MatrixStatistics, Scheme
 from compress.encoder.modules.layers import LowRankLinear
-from compress.encoder.modules.model import Model
+from compress.encoder.modules.model import Model, require_network
 from compress.encoder.reshape.cut import KeptUnits, prune_units, units
 from compress.encoder.reshape.students import take_layers
 from compress.encoder.reshape.word_rows import keep_rows as keep_word_rows
@@ -45,9 +45,14 @@ def factorize_linear(linear: nn.Linear, rank: int) -> LowRankLinear:
     """The linear layer as two low-rank factors by truncated singular value decomposition, with the same bias.
 
     linear: weight (out, in).  rank: 1 to min(out, in); `rank * (in + out)` numbers take the place of `in * out`.
-    Computed in fp64, returned in the layer's dtype and on its device. Raises UserError for any other rank, and for a
-    weight that is not finite.
+    Computed in fp64, returned in the layer's dtype and on its device. Raises UserError for any other rank or
+    layer, and for a weight that is not finite.
     """
+    if not isinstance(linear, nn.Linear):
+        raise UserError(
+            f"this is no torch.nn.Linear, but an object of the type {type(linear).__name__}", where="linear",
+            do="give a linear layer",
+        )  # fmt: skip
     outputs, inputs = linear.weight.shape
     if not isinstance(rank, Integral) or not 1 <= rank <= min(outputs, inputs):
         raise UserError(f"rank {rank} is not possible", where="rank", why=f"allowed: 1..{min(outputs, inputs)}")
@@ -72,6 +77,7 @@ def take_heads_and_neurons(
     heads, neurons: for each layer the indices that stay, ascending; None: all.  Of layers that share parameters, one
     list for each set of parameters. Raises UserError for a layer that keeps nothing, and for indices out of range.
     """
+    require_network(model)
     whole = KeptUnits.everything(model.config)
     chosen: dict[str, tuple[tuple[int, ...], ...]] = {}
     for what, part, given in (("heads", "attention", heads), ("neurons", "feed_forward", neurons)):
@@ -92,6 +98,7 @@ def share_layers(model: Model, groups: Sequence[int], *, parts: Parts = "all",
     Raises UserError for layers of different shapes, for a rank above the width, and for a quantized model, one of low
     rank and a 2:4 sparse one.
     """
+    require_network(model)
     if parts not in get_args(Parts):
         known = did_you_mean(str(parts), get_args(Parts))
         raise UserError(f"{parts!r} is not a part of a layer", where="parts", do=known)

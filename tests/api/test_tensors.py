@@ -62,6 +62,23 @@ def test_fake_quantize_rounds_to_the_codes_of_its_scheme() -> None:
     assert compress.affine_scheme(8).highest == 255
 
 
+def test_an_object_of_another_type_is_one_line(tiny_model: Model) -> None:
+    other: Any = nn.LayerNorm(4)
+    for act in (
+        lambda: compress.take_layers(other, [0]), lambda: compress.share_layers(other, [0, 0]),
+        lambda: compress.take_heads_and_neurons(other), lambda: compress.keep_word_rows(other, torch.arange(2)),
+    ):  # fmt: skip
+        with pytest.raises(compress.UserError) as error:
+            act()
+        assert error.value.line() == (
+            "model: this is no network, but an object of the type LayerNorm; "
+            "give the network of a model: compress.load(FOLDER).torch_module"
+        )
+    for linear in (other, tiny_model):
+        with pytest.raises(compress.UserError, match=r"linear: this is no torch\.nn\.Linear, but"):
+            compress.factorize_linear(linear, 1)
+
+
 @pytest.mark.parametrize("rank", [0, -1, 2.0])
 def test_ranks_that_cannot_be(rank: Any) -> None:
     with pytest.raises(compress.UserError, match=r"rank: rank .* is not possible: allowed: 1\.\.4"):

@@ -363,6 +363,15 @@ class Model(nn.Module):
         return super().__call__(*args, **kwargs)
 
 
+def require_network(value: object) -> None:
+    """Raise UserError for an object that is no `Model`, such as what `compress.load` returns."""
+    if not isinstance(value, Model):
+        raise UserError(
+            f"this is no network, but an object of the type {type(value).__name__}", where="model",
+            do="give the network of a model: compress.load(FOLDER).torch_module",
+        )  # fmt: skip
+
+
 def _check_heads(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> None:
     for name, head in heads.items():
         if name != head.name:

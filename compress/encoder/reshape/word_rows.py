@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from compress.encoder.config.unsupported import refuse_quantized
-from compress.encoder.modules.model import Model
+from compress.encoder.modules.model import Model, require_network
 from compress.errors import UserError
 
 TABLE, BIAS = "encoder.embeddings.word.weight", "heads.mlm.bias"
@@ -22,6 +22,7 @@ def keep_rows(model: Model, rows: Tensor, where: str = "the model") -> Model:
     the same rows. Raises UserError for a quantized model, for rows that are not there or stand twice, and where the
     row of `pad_id` would be lost.
     """
+    require_network(model)
     config = model.config
     refuse_quantized(config, "removing rows of its word embeddings", where)
     rows = rows.cpu()
