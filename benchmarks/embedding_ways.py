@@ -6,6 +6,7 @@ in place of its torch module, as its own backends do: its tokenizer, its batches
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,11 +100,28 @@ def open_model2vec(asked: Request, dimensions: int) -> Way:
     )  # fmt: skip
 
 
+def open_fastembed(asked: Request) -> Way:
+    """Its own tokenizer, batches of 256 and pooling; floats in ONNX Runtime, as its own file of this model has."""
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    file = _export(asked)
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json"):
+        shutil.copyfile(asked.folder / name, asked.work / name)
+    TextEmbedding.add_custom_model(
+        "measured", pooling=PoolingType.MEAN, normalization=True, sources=ModelSource(hf="measured"),
+        dim=_load(asked).get_embedding_dimension(), model_file=file.name,
+    )  # fmt: skip
+    model = TextEmbedding("measured", specific_model_path=str(asked.work), threads=asked.threads, cuda=False)
+    return Way("fastembed, ONNX Runtime fp32", _megabytes(file), lambda texts: np.stack(list(model.embed(list(texts)))))
+
+
 PEERS: Mapping[str, Callable[[Request], Way]] = {
     "sentence-transformers": open_sentence_transformers,
     "ONNX Runtime fp32": open_onnx,
     "ONNX Runtime dynamic int8": open_onnx_int8,
     "OpenVINO int8": open_openvino_int8,
+    "fastembed": open_fastembed,
     "model2vec, 256 dimensions": lambda asked: open_model2vec(asked, 256),
     "model2vec, 128 dimensions": lambda asked: open_model2vec(asked, 128),
 }
