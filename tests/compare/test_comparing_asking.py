@@ -172,7 +172,8 @@ def test_latencies_in_other_precisions_are_refused() -> None:
     fp32, bf16 = ({"serving_precision": found} for found in ("fp32", "bf16"))
     old, integers = row("old", context={"precision": "fp32"}), row("integers", context={"precision": "int8"} | fp32)
     require_like([old, integers, row("new", context=fp32), row("older")])
-    with pytest.raises(UserError, match=r"\(serving_precision\): 1 row with fp32; 1 row with bf16; .*'serving_precision=fp32'"):
+    said = r"\(serving_precision\): 1 row with fp32; 1 row with bf16; .*'serving_precision=fp32'"
+    with pytest.raises(UserError, match=said):
         require_like([old, row("gpu", context=bf16)])
     half = row("half", context={"precision": "bf16"})  # of a version that recorded nothing else
     assert filter_rows([old, half], ["serving_precision=fp32"]) == [old]
