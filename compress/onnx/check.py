@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from compress.contracts import Batch
+from compress.contracts import QUERIES, Batch
 from compress.data.batches.examples import take_rows
 from compress.encoder.integers.fake_quantized import list_quantized_modules, set_mode
 from compress.encoder.modules.answers import answer_of, needs_of
@@ -40,7 +40,9 @@ class Check:
     """What was found. difference, mean: largest and mean absolute difference.  largest: number that the model gave.
     agreement: share of answers with the same largest entry, of so many `answers`.  tolerance: of a difference, as a
     share of `largest`.  Of a quantized model: error, its mean difference from itself in float; distance, that of what
-    was found from it in float; kept, the share of its answers that are the same in float.  None: it is float."""
+    was found from it in float; kept, the share of its answers that are the same in float.  None: it is float.
+    cosine: the smallest between two vectors that stand for the same text or token; None: the answers are no vectors.
+    unit: what is answered one by one, for people."""
 
     rows: int
     what: str
@@ -53,6 +55,8 @@ class Check:
     answers: int = 0
     distance: float | None = None
     kept: float | None = None
+    cosine: float | None = None
+    unit: str = "rows"
 
     @property
     def complaint(self) -> str | None:
@@ -106,10 +110,13 @@ class Check:
 
     @property
     def figures(self) -> str:
-        return f"largest difference {self.difference:.1e}, agreement {100 * self.agreement:.1f} %"
+        same = f"agreement {100 * self.agreement:.1f} %"
+        if self.cosine is not None:
+            same = f"smallest cosine {self.cosine:.6f}"
+        return f"largest difference {self.difference:.1e}, {same}"
 
     def sentence(self) -> str:
-        return f"checked on {self.rows} rows of {self.what}: {self.figures}"
+        return f"checked on {self.rows} {self.unit} of {self.what}: {self.figures}"
 
 
 @dataclass(frozen=True)
@@ -117,12 +124,14 @@ class ReferenceOutputs:
     """A model's own answers to `batches`, computed once for all that answers in its place.
 
     what: the rows are, for people.  unrounded: the answers of a quantized model in float, None of a float one.
+    vectors: whether the answers are vectors, of which no entry stands for a class.
     """
 
     batches: Sequence[Batch]
     answers: Sequence[np.ndarray]
     what: str
     unrounded: Sequence[np.ndarray] | None = None
+    vectors: bool = False
 
     def check(self, found: Answer, tolerance: float = TOLERANCE) -> Check:
         """How far `found` is from the model on the same rows."""
@@ -141,6 +150,8 @@ class ReferenceOutputs:
             answers=sum(each[..., 0].size for each in self.answers),
             distance=None if floats is None else _distance(answers, floats),
             kept=None if floats is None else _agreement(self.answers, floats),
+            cosine=_smallest_cosine(answers, self.answers) if self.vectors else None,
+            unit="pairs" if any(QUERIES in batch.extra for batch in self.batches) else "rows",
         )
 
 
@@ -151,11 +162,12 @@ def compute_reference(model: Model, head: str | None, batches: Sequence[Batch], 
         batches = _drop_close_rows(model, batches)
     answer = model_answer(model, head)
     answers = [answer(batch) for batch in batches]
+    vectors = head is None or model.head_configs[head].kind == "embedding"
     if not list_quantized_modules(model):
-        return ReferenceOutputs(batches, answers, what)
+        return ReferenceOutputs(batches, answers, what, vectors=vectors)
     set_mode(model, "float")
     try:
-        return ReferenceOutputs(batches, answers, what, [answer(batch) for batch in batches])
+        return ReferenceOutputs(batches, answers, what, [answer(batch) for batch in batches], vectors)
     finally:
         set_mode(model, "quantized")
 
@@ -195,6 +207,16 @@ def _agreement(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> float
     """Share of answers with the same largest entry; of single scores with the same sign."""
     same = [_choices(one) == _choices(other) for one, other in zip(left, right, strict=True)]
     return float(sum(int(each.sum()) for each in same) / sum(each.size for each in same))
+
+
+def _smallest_cosine(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> float:
+    """Between vectors in the same place; 1 of two without a direction."""
+    smallest = 1.0
+    for one, other in zip(left, right, strict=True):
+        lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
+        products = (one * other).sum(-1)
+        smallest = min(smallest, float((products[lengths > 0] / lengths[lengths > 0]).min(initial=1.0)))
+    return smallest
 
 
 def _choices(answers: np.ndarray) -> np.ndarray:

@@ -54,9 +54,18 @@ def test_what_is_as_near_to_the_floats_as_the_model_is_may_round_otherwise(
 
 def test_figures_of_a_quantized_model() -> None:
     """By hand: two rows of two numbers."""
-    batch: Any = SimpleNamespace(rows=2)
+    batch: Any = SimpleNamespace(rows=2, extra={})
     floats, rounded, file = (np.array(x) for x in ([[1.0, 0], [0, 1]], [[1.5, 0], [1.5, 1]], [[1, 0.5], [0, 1.5]]))
     check = ReferenceOutputs([batch], [rounded], "rows", [floats]).check(lambda _: file)
     assert (check.rows, check.answers, check.difference, check.largest) == (2, 2, 1.5, 1.5)
     assert (check.mean, check.error, check.distance) == (0.75, 0.5, 0.25)
     assert (check.agreement, check.kept) == (0.5, 0.5)
+
+
+def test_vectors_are_told_by_their_cosine_and_documents_of_queries_as_pairs() -> None:
+    """Which entry of a vector is largest says nothing."""
+    batch: Any = SimpleNamespace(rows=3, extra={"queries": None})
+    ours, file = (np.array(x) for x in ([[1.0, 0], [3, 4], [0, 0]], [[1.0, 0], [4, 3], [0, 0]]))
+    check = ReferenceOutputs([batch], [ours], "x/test", vectors=True).check(lambda _: file)
+    assert check.cosine == pytest.approx(24 / 25)
+    assert check.sentence() == "checked on 3 pairs of x/test: largest difference 1.0e+00, smallest cosine 0.960000"
