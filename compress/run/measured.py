@@ -41,7 +41,9 @@ START = f"{MEMBER}start"
 
 WEAK = "below_baseline"
 """The finding of a model that is not above the baseline of its task."""
-DO = "train longer or at another learning rate, use a larger model, or use the baseline"
+BASELINE = "or use the baseline"
+TRAIN = f"train longer or at another learning rate, use a larger model, {BASELINE}"
+NOTHING_TRAINED = f"start from a better model, {BASELINE}"
 
 
 NO_TEACHER = (
@@ -171,8 +173,10 @@ class StageMeasurer:
         text = describe_weak(main, rule)
         if text is None:
             return []
-        log.tags({f"compress.finding.{WEAK}": f"{text}; {DO}"})
-        return [{"stage": main.subject.name, "step": 0, "check": WEAK, "finding": text, "do": DO}]
+        trained = any(self.selection.stage(i).trains() for i in self.selection.indices)
+        do = TRAIN if trained else NOTHING_TRAINED
+        log.tags({f"compress.finding.{WEAK}": f"{text}; {do}"})
+        return [{"stage": main.subject.name, "step": 0, "check": WEAK, "finding": text, "do": do}]
 
     def _tell_gain(
         self, log: TrackedRun, made: ChainState, measured: Sequence[MeasuredModel], gain: Gain | None

@@ -132,6 +132,16 @@ def test_teachers_that_have_a_run_of_their_own_are_not_logged_again() -> None:
     assert StageMeasurer._roles_told(several) == {"teacher-2"}, "the ensemble itself has none"
 
 
+def test_where_nothing_was_trained_longer_training_is_not_the_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "describe_weak", lambda *_: "accuracy 50 % is not above 60 %")
+    log: Any = SimpleNamespace(tags=lambda _: None)
+    advice = [
+        measurer(*stages)._tell_weak(log, [], [measured_model("student")], None)[0]["do"]
+        for stages in ([QUANTIZE], [QUANTIZE, DISTILL])
+    ]
+    assert advice == [measured.NOTHING_TRAINED, measured.TRAIN]
+
+
 # --- the waterfall's steps ------------------------------------------------------------------------------------------
 
 
