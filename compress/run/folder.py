@@ -68,13 +68,15 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """A folder that was made for this run, and still holds nothing at the end, is removed."""
+        """A folder that was made for this run, and still holds nothing at the end, is removed, and so is its parent
+        where nothing is left in it."""
         try:
             yield
         finally:
             if self.made:
                 with contextlib.suppress(OSError):  # something lies there
                     self.path.rmdir()
+                    self.path.parent.rmdir()
 
     def begin(self, read: Mapping[str, str]) -> None:
         """Check, once the folder is locked, that the run which was claimed is still the one that is there.

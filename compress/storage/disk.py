@@ -98,15 +98,21 @@ def find_free_folder(plain: Path) -> Path:
 
 def take_free_folder(plain: Path) -> Path:
     """Make the first of `number_folders` where nothing is: of several processes that ask at once, each gets another."""
-    make_folder(plain.parent)
-    for path in number_folders(plain):
+    return next(path for path in number_folders(plain) if _make_new(path))
+
+
+def _make_new(path: Path) -> bool:
+    """Make a folder with its missing parents; False where something is."""
+    while True:
+        make_folder(path.parent)
         with report_write_errors(path):
             try:
                 path.mkdir()
             except FileExistsError:
+                return False
+            except FileNotFoundError:  # another process gave its folder back, and the parent with it
                 continue
-        return path
-    raise AssertionError("the numbers have no end")
+            return True
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
