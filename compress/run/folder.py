@@ -22,7 +22,7 @@ from compress.errors import ExitCode, Stopped, UserError, list_some, suggest
 from compress.recipe import Recipe
 from compress.run.changes import list_changes
 from compress.storage import atomic, lock, safe, temporary
-from compress.storage.disk import find_free_folder, make_folder, number_folders, report_write_errors, take_free_folder
+from compress.storage.disk import find_free_folder, make_new_folder, number_folders, take_free_folder
 from compress.storage.signals import continued_by
 from compress.tracking import require_in_place, resolve_store
 from compress.tracking.names import redact, redact_address
@@ -194,15 +194,7 @@ def choose_base(name: str, options: RunOptions, look: Callable[[Path], Found]) -
 
 def make_base(base: Path, options: RunOptions) -> bool:
     """Make a folder that `choose_base` found free. False where another command has taken it meanwhile."""
-    if options.output is not None or options.resume:
-        return True
-    make_folder(base.parent)
-    with report_write_errors(base):
-        try:
-            base.mkdir()
-        except FileExistsError:
-            return False
-    return True
+    return options.output is not None or options.resume or make_new_folder(base)
 
 
 def _nothing_to_resume(name: str) -> UserError:

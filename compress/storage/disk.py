@@ -98,10 +98,10 @@ def find_free_folder(plain: Path) -> Path:
 
 def take_free_folder(plain: Path) -> Path:
     """Make the first of `number_folders` where nothing is: of several processes that ask at once, each gets another."""
-    return next(path for path in number_folders(plain) if _make_new(path))
+    return next(path for path in number_folders(plain) if make_new_folder(path))
 
 
-def _make_new(path: Path) -> bool:
+def make_new_folder(path: Path) -> bool:
     """Make a folder with its missing parents; False where something is."""
     while True:
         make_folder(path.parent)
