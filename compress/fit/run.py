@@ -69,8 +69,8 @@ class Fit:
     def search(self, bench: Bench) -> Search:
         """What there is to choose from. Raises UserError (REFUSED) below the least possible."""
         wanted, bounds = self.case.wanted, self.case.bounds
-        search = Search(bench.space, bounds, bench.whole, wanted.plans, wanted.family or wanted.cascade)
-        least_ms, least_mb = search.problem.lower_bounds
+        search = Search(bench.spaces, bounds, bench.whole, wanted.plans, wanted.family or wanted.cascade)
+        least_ms, least_mb = search.lower_bounds
         for flag, limit, found, unit in (
             ("--max-mb", bounds.max_mb, least_mb, "MB"), ("--max-ms", bounds.max_ms, least_ms, "ms")
         ):  # fmt: skip

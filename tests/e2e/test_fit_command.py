@@ -12,6 +12,7 @@ from e2e_toy import TEACHER, Cli, Server, copy_folder, sha, write_rows
 from workers_here import WorkersHere
 
 from compress.errors import Stopped
+from compress.fit.plan.planner import Problem
 from compress.fit.plan.search import Search
 from compress.fit.train import in_loop as inloop
 from compress.fit.train import trainer
@@ -216,13 +217,15 @@ def test_layers_that_share_are_trained_and_rounded_too(
     def joins_are_cheap(search: Search) -> None:
         """Toys have nothing to save by sharing: all else loses much here."""
         made(search)
-        problem = search.problem
+        search.problems = [dear_alone(problem) for problem in search.problems]
+
+    def dear_alone(problem: Problem) -> Problem:
         inside = {i for run in problem.runs[:1] for i in (run.first, run.first + 1)}
         layers = [
             replace(x, attention=replace(x.attention, loss=x.attention.loss + 9.0), drop=None) if i in inside else x
             for i, x in enumerate(problem.layers)
         ]
-        search.problem = replace(problem, layers=layers)
+        return replace(problem, layers=layers)
 
     monkeypatch.setattr(Search, "__post_init__", joins_are_cheap)
     monkeypatch.setattr(

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from hypothesis import given
@@ -358,7 +359,7 @@ def test_losses_of_probes_bend_what_layers_lose(plain: Case) -> None:
 
 def test_which_plans_are_tried(plain: Case) -> None:
     whole = plain.space.plan_whole_model(8)
-    quality = Search(plain.space, Bounds(max_mb=0.9 * whole.mb), whole, 3)
+    quality = Search([plain.space], Bounds(max_mb=0.9 * whole.mb), whole, 3)
     assert 0 < len(quality.forecast()) <= 3
     first = quality.next()
     assert first is not None
@@ -366,12 +367,12 @@ def test_which_plans_are_tried(plain: Case) -> None:
     second = quality.next()
     assert second is None or second.key != first.key
     assert not quality.skip(whole, 2 * whole.mb), "the model in 8 bits is always made"
-    smallest = Search(plain.space, Bounds(max_drop=1.0), whole, 3)
+    smallest = Search([plain.space], Bounds(max_drop=1.0), whole, 3)
     plan = smallest.next()
     assert plan is not None
     assert plan.mb < whole.mb
     assert smallest.forecast()
-    family = Search(plain.space, Bounds(max_mb=whole.mb), whole, 4, family=True)
+    family = Search([plain.space], Bounds(max_mb=whole.mb), whole, 4, family=True)
     members = family.forecast()
     assert 1 < len(members) <= 4
     assert len({m.key for m in members}) == len(members)
@@ -384,20 +385,20 @@ def test_a_forecast_shows_plans_within_the_budget_alone(plain: Case) -> None:
     def exact(plan: Plan) -> float:
         return 1.02 * plan.mb
 
-    search = Search(plain.space, Bounds(max_mb=bound), whole, 3)
+    search = Search([plain.space], Bounds(max_mb=bound), whole, 3)
     assert any(exact(plan) > bound for plan in search.forecast()), "plans use the budget up"
     found = plan_within_budget(search, exact)
     assert found
     assert all(mb == exact(plan) <= bound for plan, mb in found)
-    assert plan_within_budget(Search(plain.space, Bounds(max_mb=bound), whole, 3), lambda plan: 2 * whole.mb) == []
-    free = Search(plain.space, Bounds(max_drop=1.0), whole, 3)
+    assert plan_within_budget(Search([plain.space], Bounds(max_mb=bound), whole, 3), lambda plan: 2 * whole.mb) == []
+    free = Search([plain.space], Bounds(max_drop=1.0), whole, 3)
     assert [plan for plan, _ in plan_within_budget(free, exact)] == free.forecast()
 
 
 def test_the_next_plan_is_aimed_by_what_the_last_ones_took(plain: Case) -> None:
     whole = plain.space.plan_whole_model(8)
     plan = dataclasses.replace(whole, vocabulary="another", ms=2.0)
-    search = Search(plain.space, Bounds(max_ms=2.0), whole, 3)
+    search = Search([plain.space], Bounds(max_ms=2.0), whole, 3)
 
     def took(plan: Plan, ms: float) -> None:
         search.tried.append(judged(plan, ms))
@@ -420,7 +421,7 @@ def judged(plan: Plan, ms: float) -> Evaluation:
 def test_more_plans_are_made_until_one_is_within_the_budgets(plain: Case) -> None:
     whole = plain.space.plan_whole_model(8)
     bound = 1.2 * whole.ms
-    search = Search(plain.space, Bounds(max_ms=bound), whole, 1)
+    search = Search([plain.space], Bounds(max_ms=bound), whole, 1)
     search.tried.append(judged(whole, 1.1 * bound))
     aimed = []
     while (plan := search.next()) is not None:
@@ -487,3 +488,47 @@ def test_floats_stay_floats(plain: Case) -> None:
     assert quantize_to_bits(plain.loaded.model, Bits.uniform(FLOAT), plain.serving) is plain.loaded.model
     torch_alone = Serving("torch")
     assert torch_alone.bits == torch_alone.table_bits == (FLOAT,)
+
+
+def test_plans_with_static_input_ranges(plain: Case, tmp_path: Path) -> None:
+    """Their matrices take a share of the time, lose more, and are rounded in a range that training texts gave."""
+    whole = plain.space.plan_whole_model(8)
+    saved = 0.1 * (whole.ms - plain.space.problem().lower_bounds[0])
+    static = plain.space.with_static_ranges(whole.ms - saved, 0.6)
+    fixed = static.plan_whole_model(8)
+    assert (fixed.ranges, fixed.mb) == ("static", whole.mb)
+    assert fixed.ms == pytest.approx(whole.ms - saved)
+    assert fixed.loss == pytest.approx(whole.loss + 0.6)
+    assert static.plan_whole_model(FLOAT).ms == plain.space.plan_whole_model(FLOAT).ms, "floats are not rounded"
+    free = plain.space.with_static_ranges(0.0, -0.1).plan_whole_model(8)
+    assert (free.ms > 0, free.loss) == (True, whole.loss), "nothing is won by rounding"
+    assert fixed.key != whole.key
+    assert whole.key == Plan.from_json({k: v for k, v in whole.as_json().items() if k != "ranges"}).key
+    assert Plan.from_json(json.loads(json.dumps(fixed.as_json()))) == fixed
+    assert fixed.sentence(plain.loaded.config) == f"{whole.sentence(plain.loaded.config)}; static input ranges"
+    smallest = min(plain.study.vocabularies, key=lambda v: v.rows)
+    for plan in (fixed, dataclasses.replace(fixed, vocabulary=smallest.name, rows=smallest.rows)):
+        folder = plain.maker.write(plan, plain.serving, tmp_path / plan.key, DataNote(name="toy", fingerprint="0"))
+        rounded = inspect(folder).config.quantization
+        assert rounded is not None
+        assert {part.input.kind for part in rounded.of().values() if part.input is not None} == {"mse"}
+        operators = {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
+        assert "ReduceMax" not in operators, "no scale for each token"
+        size = (folder / "model.onnx").stat().st_size
+        # A number that two ranges share is stored once.
+        assert size == pytest.approx(1e6 * plain.maker.megabytes(plan, plain.serving), abs=1000)
+
+
+def test_the_ranges_that_lose_less_within_the_bounds_are_chosen(plain: Case) -> None:
+    whole = plain.space.plan_whole_model(8)
+    least = plain.space.problem().lower_bounds[0]
+    bounds = Bounds(max_ms=least + 0.5 * (whole.ms - least))
+    faster, worse = (plain.space.with_static_ranges(0.5 * whole.ms, loss) for loss in (0.0, 1e3))
+    cheap, dear = (Search([plain.space, static], bounds, whole, 3) for static in (faster, worse))
+    alone = Search([plain.space], bounds, whole, 3)
+    assert {plan.ranges for plan in cheap.forecast()} == {"static"}
+    assert cheap.forecast()[0].loss < alone.forecast()[0].loss
+    assert [plan.key for plan in dear.forecast()] == [plan.key for plan in alone.forecast()]
+    assert cheap.lower_bounds[0] <= alone.lower_bounds[0] == least
+    free = Search([plain.space, faster], Bounds(max_mb=whole.mb), whole, 3)
+    assert {plan.ranges for plan in free.forecast()} == {"per-token"}, "nothing asks for speed"

@@ -31,11 +31,20 @@ def was_fixed_length(folder: Path) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class StaticRanges:
+    """What static input ranges do to the whole model in 8 bits. ms: that it takes.  loss: nats that it is farther from
+    the parent than with a scale for each token."""
+
+    ms: float
+    loss: float
+
+
 @dataclass
 class Costs:
     """table: name of the file that the blocks were read from; it stands for device, runtime and versions.  timing: of
     the whole model as it is usually rounded; None until it was timed.  factor, extra: what real models take of the
-    sum of their blocks, and beyond it in milliseconds."""
+    sum of their blocks, and beyond it in milliseconds.  static: of static input ranges, where they are faster."""
 
     serving: Serving
     blocks: Blocks
@@ -43,6 +52,7 @@ class Costs:
     factor: float = 1.0
     extra: float = 0.0
     timing: Timing | None = None
+    static: StaticRanges | None = None
 
     def correct(self, whole: tuple[float, float], narrow: tuple[float, float]) -> None:
         """By models that were timed: milliseconds of the sum of their blocks, and measured.
@@ -65,6 +75,7 @@ class Costs:
         content = {
             "runtime": self.serving.runtime, "table": self.table, "blocks": self.blocks.as_json(),
             "factor": self.factor, "extra": self.extra, "timing": asdict(self.timing),
+            "static": None if self.static is None else asdict(self.static),
             SHAPE: str(self.serving.shape),
         }  # fmt: skip
         atomic.write_json(folder / FILE, content)
@@ -95,7 +106,8 @@ def _known(loaded: LoadedModel, shape: dict[str, Any], path: Path) -> Costs | No
         if name_table(loaded.config, loaded.heads, serving) != found["table"]:
             return None
         blocks = Blocks.from_json(found["blocks"], str(path))
-        return Costs(serving, blocks, found["table"], float(found["factor"]), float(found["extra"]), timing)
+        static = StaticRanges(**found["static"]) if found.get("static") else None
+        return Costs(serving, blocks, found["table"], float(found["factor"]), float(found["extra"]), timing, static)
     except (KeyError, TypeError, ValueError):
         raise UserError(
             "not a valid cost file of a fit", where=str(path), do="remove the file; the costs will be measured again"

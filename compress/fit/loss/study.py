@@ -164,6 +164,11 @@ class Student:
     def encode_rows(self, rows: Rows, tokenizer: Tokenizer) -> Examples:
         return self.task.encode(tokenizer, rows, max_length=self.max_length)
 
+    def calibration(self, files: Mapping[str, bytes], count: int) -> list[Batch]:
+        """Training rows that are studied, at most so many, as the tokenizer of these files reads them."""
+        rows = self.train.take(np.arange(min(count, len(self.train))))
+        return self._batches(self.encode_rows(rows, Tokenizer.from_files(files, where=self.where)))
+
     def _batches(self, examples: Examples) -> list[Batch]:
         return [batch.to(self.serving.device) for batch in evaluation_batches(examples, MAX_TOKENS)]
 

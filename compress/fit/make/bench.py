@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from compress.encoder.infer.prepare import prepare
 from compress.fit import report
 from compress.fit.cost import cost_model
-from compress.fit.cost.cost_model import Costs
+from compress.fit.cost.cost_model import Costs, StaticRanges
 from compress.fit.cost.gpu_time import describe_gpu_time
 from compress.fit.cost.serving import Serving, build_parts, quantize_to_bits
 from compress.fit.loss.saved_study import load_or_make_study
@@ -23,6 +24,10 @@ from compress.fit.target.target_costs import predict_plan, read_costs
 from compress.stages.prune_width.costs import Counts
 from compress.stages.shared.labelled_data import settings_for
 
+STATIC = ("onnxruntime", "openvino")
+"""Runtimes that are faster with static input ranges."""
+WORTH = 0.97
+"""Of the time with a scale for each token, what static ranges may take to be worth planning with."""
 NARROW = 0.3
 """Of the milliseconds of heads and neurons, what a second model keeps by which planned ones are corrected."""
 
@@ -30,13 +35,20 @@ NARROW = 0.3
 @dataclass(frozen=True)
 class Bench:
     """costs: what plans cost on this machine.  evaluator: compares with the parent.  space: the plans that there
-    are.  maker: makes their models.  whole: the plan that cuts nothing and is quantized as usual."""
+    are.  maker: makes their models.  whole: the plan that cuts nothing and is quantized as usual.  static: the plans
+    with static input ranges, where these are faster."""
 
     costs: Costs
     evaluator: Evaluator
     space: Space
     maker: Maker
     whole: Plan
+    static: Space | None = None
+
+    @property
+    def spaces(self) -> list[Space]:
+        """Of all plans."""
+        return [self.space] if self.static is None else [self.space, self.static]
 
     @property
     def serving(self) -> Serving:
@@ -70,6 +82,7 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
     )
     uncorrected = Space(study, blocks, 1.0, scales)
     check()
+    fresh = found.timing is None
     timing = found.timing or _time_whole(case, found, evaluator, student, uncorrected)
     evaluator.remember(timing)
     space = Space(study, blocks, found.factor, scales, found.extra)
@@ -78,9 +91,13 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
         f"the full model in {report.bits(serving.bits[0])}: {timing.ms:.2f} ms, {how}; predicted latency = "
         f"{found.factor:.3f} x the sum of its parts + {found.extra:.2f} ms"
     )
+    if fresh and serving.runtime in STATIC:
+        found.static = _measure_static_ranges(case, found, evaluator, student, space)
+    static = None if found.static is None else space.with_static_ranges(found.static.ms, found.static.loss)
     if target is None and (line := describe_gpu_time(evaluator.parent_call, serving)) is not None:
         console.note(line)
-    return Bench(found, evaluator, space, Maker(student, space, check), space.plan_whole_model(serving.bits[0]))
+    maker, whole = Maker(student, space, check), space.plan_whole_model(serving.bits[0])
+    return Bench(found, evaluator, space, maker, whole, static)
 
 
 def _time_whole(case: Case, found: Costs, evaluator: Evaluator, student: Student, space: Space) -> Timing:
@@ -98,3 +115,26 @@ def _time_whole(case: Case, found: Costs, evaluator: Evaluator, student: Student
     found.timing = timings[0]
     found.correct((whole.ms, timings[0].ms), (narrow.ms, timings[1].ms))
     return timings[0]
+
+
+def _measure_static_ranges(
+    case: Case, found: Costs, evaluator: Evaluator, student: Student, space: Space
+) -> StaticRanges | None:
+    """Of the whole model in 8 bits: its time beside the parent, and how much farther its answers are from the parent's
+    than with a scale for each token. None where it is hardly faster."""
+    assert found.timing is not None
+    per_token = space.plan_whole_model(8)
+    models = []
+    maker = Maker(student, space, case.clock.check)
+    for plan in (per_token, replace(per_token, ranges="static")):
+        case.clock.check()
+        models.append(maker.model(plan, found.serving)[0])
+    timing = evaluator.beside_parent(build_parts(models[1], found.serving), 40, 4.0)
+    if timing.ms > WORTH * found.timing.ms:
+        return None
+    lost = [student.compute_kl_to_parent(prepare(model)) for model in models]
+    static = StaticRanges(timing.ms, lost[1] - lost[0])
+    case.console.note(
+        f"with static input ranges: {timing.ms:.2f} ms, {case.loss_words.name} to the parent {static.loss:+.4f}"
+    )
+    return static

@@ -110,10 +110,13 @@ class Maker:
         if vocabulary.kept is not None:
             made = keep_rows(made, torch.from_numpy(vocabulary.kept), str(self.source.path)).eval()
         self.stop()
-        return quantize_to_bits(made, plan.modules(self.source.config), serving), dict(vocabulary.files)
+        files, bits = dict(vocabulary.files), plan.modules(self.source.config)
+        texts = self.student.calibration(files, 8 if not fitted else CALIBRATED) if plan.ranges == "static" else ()
+        return quantize_to_bits(made, bits, serving, texts), files
 
     def megabytes(self, plan: Plan, serving: Serving) -> float:
-        """Of what will be deployed: exact, since no fitted number changes it."""
+        """Of what will be deployed: exact, since no fitted number changes it; with static ranges to a few hundred
+        bytes, since numbers that they have in common are stored once."""
         made, _ = self.model(plan, serving, fitted=False)
         return (len(content(made)) if serving.writes else count_stored_bytes(made)) / MB
 
@@ -202,5 +205,7 @@ class Maker:
         return Scales(shape) if least is None else Scales(shape, lost[-1] / study.drops[least])
 
 
+CALIBRATED = 512
+"""Training texts that static ranges are calibrated on, at most."""
 PROBED = (0.5, 0.2)
 """Shares of the milliseconds of heads and neurons at which it is measured what their losses come to together."""

@@ -14,7 +14,7 @@ import numpy as np
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.reshape.cut import units
 from compress.fit.cost.blocks import Blocks
-from compress.fit.cost.serving import FLOAT, Bits
+from compress.fit.cost.serving import FLOAT, Bits, InputRanges
 from compress.fit.loss.study import PARTS, Study, Vocabulary
 from compress.fit.make import joined_layers
 from compress.fit.make.joined_layers import Join
@@ -22,6 +22,8 @@ from compress.fit.plan.planner import TOGETHER, Choice, Layer, Options, Planner,
 
 NEURON_STEPS = 24
 """Numbers of neurons that a layer may keep, beside one."""
+LEAST_SHARE = 0.3
+"""Of the milliseconds of layers, the least that static ranges are believed to leave."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Plan:
     """heads, neurons: by unit of the whole model, 0 where its layer goes.  bits: (attention, feed-forward) by unit.
 
     vocabulary: name of the cut.  word: bits of the word table.  rank: width of factorized embeddings, 0 for none.
-    ms, mb, loss: as planned.  joined: layers that share their matrices with the next one.
+    ms, mb, loss: as planned.  joined: layers that share their matrices with the next one.  ranges: of the inputs of
+    matrices in 8 bits.
     """
 
     layers: tuple[int, ...]
@@ -54,11 +57,14 @@ class Plan:
     mb: float
     loss: float
     joined: tuple[int, ...] = ()
+    ranges: InputRanges = "per-token"
 
     @property
     def key(self) -> str:
-        """The same for plans that make the same model."""
+        """The same for plans that make the same model, also of an earlier version that knew no other ranges."""
         made = {k: v for k, v in asdict(self).items() if k not in ("ms", "mb", "loss")}
+        if self.ranges == "per-token":
+            del made["ranges"]
         return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:12]
 
     def sentence(self, whole: EncoderConfig) -> str:
@@ -89,6 +95,8 @@ class Plan:
         said.append("matrices " + " and ".join(_bits(b) for b in used))
         if self.word not in used:
             said.append(f"word embeddings {_bits(self.word)}")
+        if self.ranges == "static":
+            said.append("static input ranges")
         return "; ".join(said)
 
     def as_json(self) -> dict[str, Any]:
@@ -111,7 +119,7 @@ class Plan:
                         made = place[layer] if _plain(config) else config.groups[layer]
                         patterns[f"encoder.layers.{made}.{part}.*"] = count
         usual = max(set(patterns.values()), key=list(patterns.values()).count)
-        return Bits(patterns, self.word, FLOAT if usual == FLOAT else 8)
+        return Bits(patterns, self.word, FLOAT if usual == FLOAT else 8, self.ranges)
 
 
 def _bits(bits: int) -> str:
@@ -128,14 +136,31 @@ def _plain(config: EncoderConfig) -> bool:
     return all(len(unit) == 1 for part in PARTS for unit in units(config, part))
 
 
+@dataclass(frozen=True)
+class Ranges:
+    """How inputs of matrices in 8 bits are rounded. share: of the milliseconds that a scale for each token takes.
+    loss: nats that each unit loses more than with one."""
+
+    kind: InputRanges = "per-token"
+    share: float = 1.0
+    loss: float = 0.0
+
+
 class Space:
     """What may be done to one model, at what cost. factor, extra: a model takes the sum of its blocks times the one and
     the other more, in milliseconds."""
 
     def __init__(
-        self, study: Study, blocks: Blocks, factor: float = 1.0, scales: Scales | None = None, extra: float = 0.0
+        self,
+        study: Study,
+        blocks: Blocks,
+        factor: float = 1.0,
+        scales: Scales | None = None,
+        extra: float = 0.0,
+        ranges: Ranges | None = None,
     ) -> None:
         self.study, self.blocks, self.factor, self.scales = study, blocks, factor, scales or Scales()
+        self.extra, self.ranges = extra, ranges or Ranges()
         self.base = blocks.ms * factor + extra
         self.config = study.loaded.config
         self._attention = [
@@ -215,7 +240,7 @@ class Space:
         kept = tuple(i for i in range(self.config.depth) if not plain or choice.layers[i] is not None)
         return Plan(
             kept, heads, neurons, first, second, vocabulary.name, vocabulary.rows, word, rank,
-            choice.ms, choice.mb, choice.loss, tuple(first for first, _ in runs),
+            choice.ms, choice.mb, choice.loss, tuple(first for first, _ in runs), self.ranges.kind,
         )  # fmt: skip
 
     def plan_whole_model(self, bits: int, vocabulary: Vocabulary | None = None, word: int | None = None) -> Plan:
@@ -231,7 +256,7 @@ class Space:
         ms, mb = ms + self.base, mb + self.blocks.mb
         return Plan(
             tuple(range(self.config.depth)), tuple(heads), tuple(neurons), (bits,) * len(heads), (bits,) * len(neurons),
-            chosen.name, chosen.rows, word, 0, float(ms), float(mb), float(loss),
+            chosen.name, chosen.rows, word, 0, float(ms), float(mb), float(loss), ranges=self.ranges.kind,
         )  # fmt: skip
 
     def in_few_bits(self, whole: Plan, bits: int, vocabulary: Vocabulary) -> Plan:
@@ -242,6 +267,15 @@ class Space:
             whole, attention_bits=(bits,) * units[0], feed_forward_bits=(bits,) * units[1], word=bits,
             vocabulary=vocabulary.name, rows=vocabulary.rows, loss=vocabulary.loss,
         )  # fmt: skip
+
+    def with_static_ranges(self, ms: float, loss: float) -> Space:
+        """The same where plans have static input ranges. ms: what the whole model in 8 bits takes with these.  loss:
+        nats that it is farther from the parent than with a scale for each token. Each unit has its share of both."""
+        whole = self.plan_whole_model(8)
+        layers = whole.ms - self.base - self._table(self.study.vocabularies[0], whole.word, 0)[0]
+        share = max(LEAST_SHARE, 1 - (whole.ms - ms) / layers)
+        ranges = Ranges("static", share, max(0.0, loss) / (len(self._attention) + len(self._inner)))
+        return Space(self.study, self.blocks, self.factor, self.scales, self.extra, ranges)
 
     def vocabulary(self, name: str) -> Vocabulary:
         return next(v for v in self.study.vocabularies if v.name == name)
@@ -256,7 +290,10 @@ class Space:
         for bits, losses in self.study.matrices.items():
             ms, mb = tables[bits].at(np.asarray(counts))
             ms = ms * (len(members) - last) + (ends[bits].at(np.asarray(counts))[0] if last else 0.0)
-            loss = curve[np.asarray(counts)] + self.scales.shape.inverse(losses[part, unit])
+            lost = losses[part, unit]
+            if bits == 8:
+                ms, lost = ms * self.ranges.share, lost + self.ranges.loss
+            loss = curve[np.asarray(counts)] + self.scales.shape.inverse(lost)
             names += [(n, bits) for n in counts]
             for column, found in zip(columns, (ms * self.factor, mb, loss), strict=True):
                 column.append(found)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from compress.fit.make.evaluator import Evaluation, share_timings
-from compress.fit.plan.planner import Choice, Planner, Problem
+from compress.fit.plan.planner import Choice, Planner
 from compress.fit.plan.plans import Plan, Space
 from compress.fit.request.bounds import Bounds
 from evaluation.frontier import frontier
@@ -25,9 +25,10 @@ FAMILY = (0.85, 0.7, 0.55, 0.42, 0.32, 0.24)
 
 @dataclass
 class Search:
-    """space: what may be done.  bounds: what must hold.  whole: the model in 8 bits, all else kept.  count: plans."""
+    """spaces: what may be done, in one of these.  bounds: what must hold.  whole: the model in 8 bits, all else kept.
+    count: plans."""
 
-    space: Space
+    spaces: Sequence[Space]
     bounds: Bounds
     whole: Plan
     count: int
@@ -37,8 +38,10 @@ class Search:
     """Plans that were not made since their file would be too large → megabytes above what was planned."""
 
     def __post_init__(self) -> None:
-        self.problem: Problem = self.space.problem()
-        self._planners: dict[tuple[float, float], Planner] = {}
+        self.problems = [space.problem() for space in self.spaces]
+        self.lower_bounds = tuple(min(p.lower_bounds[axis] for p in self.problems) for axis in (0, 1))
+        """Milliseconds and megabytes that no plan can be below."""
+        self._planners: dict[tuple[float, float], list[Planner]] = {}
         self._low, self._high, self._asked = 0.0, 1.0, math.nan
 
     @property
@@ -68,8 +71,8 @@ class Search:
             return self._family()
         if self.bounds.objective != "quality":
             ms, mb = self._scaled(0.5)
-            return self._plans(self._planner(ms, mb).best(self.count))
-        return self._plans(self._planner(*self.limits()).choose_diverse(self.count))
+            return self._best(self.count, ms, mb)
+        return self._diverse(self.count, *self.limits())
 
     def next(self) -> Plan | None:
         """The plan to make now; None where there is none left."""
@@ -81,7 +84,7 @@ class Search:
             return self._new(self._family())
         if self.bounds.objective != "quality":
             return self._halved()
-        return self._new(self._plans(self._planner(*self.limits()).choose_diverse(2 * self.count)))
+        return self._new(self._diverse(2 * self.count, *self.limits()))
 
     @property
     def _within(self) -> bool:
@@ -92,21 +95,35 @@ class Search:
         known = {*(j.plan.key for j in self.tried), *self.skipped}
         return next((plan for plan in plans if plan.key not in known), None)
 
-    def _plans(self, choices: Sequence[Choice]) -> list[Plan]:
-        return [self.space.plan(choice) for choice in choices]
+    def _best(self, count: int, ms: float, mb: float) -> list[Plan]:
+        """The plans of least loss within budgets, at most so many."""
+        return self._of_all(count, ms, mb, lambda planner: planner.best(count))
 
-    def _planner(self, ms: float, mb: float) -> Planner:
+    def _diverse(self, count: int, ms: float, mb: float) -> list[Plan]:
+        """The same, different in the number of layers that go."""
+        return self._of_all(count, ms, mb, lambda planner: planner.choose_diverse(count))
+
+    def _of_all(self, count: int, ms: float, mb: float, choose: Callable[[Planner], Sequence[Choice]]) -> list[Plan]:
+        """Of every space, the least loss first; of plans with as many layers and the same tables, the best."""
         key = (ms, mb)
         if key not in self._planners:
-            self._planners[key] = Planner(self.problem, *key)
-        return self._planners[key]
+            self._planners[key] = [Planner(problem, *key) for problem in self.problems]
+        found = [
+            space.plan(choice)
+            for space, planner in zip(self.spaces, self._planners[key], strict=True)
+            for choice in choose(planner)
+        ]
+        kinds: dict[tuple[int, str, int, int], Plan] = {}
+        for plan in sorted(found, key=lambda plan: plan.loss):
+            kinds.setdefault((len(plan.layers), plan.vocabulary, plan.word, plan.rank), plan)
+        return list(kinds.values())[:count]
 
     # --- a bound on quality alone -----------------------------------------------------------------------------
 
     def _scaled(self, part: float) -> tuple[float, float]:
         """Budgets at so much of the way from the least possible to the model in 8 bits, within the others."""
         ms, mb = self.limits()
-        least = self.problem.lower_bounds
+        least = self.lower_bounds
         if self.bounds.objective == "fastest":
             return min(ms, least[0] + part * (self.whole.ms - least[0])), mb
         return ms, min(mb, least[1] + part * (self.whole.mb - least[1]))
@@ -118,10 +135,11 @@ class Search:
             self._low, self._high = (self._low, self._asked) if held else (self._asked, self._high)
         while self._high - self._low > 0.02:
             self._asked = (self._low + self._high) / 2
-            plan = self._new(self._plans(self._planner(*self._scaled(self._asked)).best(1)))
+            plans = self._best(1, *self._scaled(self._asked))
+            plan = self._new(plans)
             if plan is not None:
                 return plan
-            if not self._planner(*self._scaled(self._asked)).best(1):
+            if not plans:
                 self._low = self._asked
                 continue
             return None
@@ -132,13 +150,13 @@ class Search:
     def _family(self) -> list[Plan]:
         """Along milliseconds and along megabytes, in turn, the widest first."""
         ms, mb = self.limits()
-        least, found = self.problem.lower_bounds, []
+        least, found = self.lower_bounds, []
         for part in FAMILY:
             for wanted in (
                 (min(ms, max(least[0], part * self.whole.ms)), mb),
                 (ms, min(mb, max(least[1], part * self.whole.mb))),
             ):
-                found += self._plans(self._planner(*wanted).best(1))
+                found += self._best(1, *wanted)
         return list({plan.key: plan for plan in found}.values())[: self.count]
 
 
