@@ -16,6 +16,7 @@ from compress.contracts import LayerGroups, MatrixStatistics, Scheme
 from compress.encoder.modules.layers import LowRankLinear
 from compress.encoder.modules.model import Model, require_network
 from compress.encoder.reshape.cut import KeptUnits, prune_units, units
+from compress.encoder.reshape.indices import list_entries, row_numbers
 from compress.encoder.reshape.students import take_layers
 from compress.encoder.reshape.word_rows import keep_rows as keep_word_rows
 from compress.errors import UserError, did_you_mean
@@ -75,16 +76,20 @@ def take_heads_and_neurons(
     """A model with only these attention heads and feed-forward neurons; nothing is shared with `model`.
 
     heads, neurons: for each layer the indices that stay, ascending; None: all.  Of layers that share parameters, one
-    list for each set of parameters. Raises UserError for a layer that keeps nothing, and for indices out of range.
+    list for each set of parameters. Raises UserError for a layer that keeps nothing, for indices out of range, and for
+    what is no list.
     """
     require_network(model)
     whole = KeptUnits.everything(model.config)
     chosen: dict[str, tuple[tuple[int, ...], ...]] = {}
     for what, part, given in (("heads", "attention", heads), ("neurons", "feed_forward", neurons)):
-        expected = len(units(model.config, part))
-        if given is not None and len(given) != expected:
-            raise UserError(f"{len(given)} lists of {what} for {expected} layers", where=what, do="give one per layer")
-        chosen[what] = getattr(whole, what) if given is None else tuple(tuple(one) for one in given)
+        if given is None:
+            chosen[what] = getattr(whole, what)
+            continue
+        expected, lists = len(units(model.config, part)), list_entries(given, what)
+        if len(lists) != expected:
+            raise UserError(f"{len(lists)} lists of {what} for {expected} layers", where=what, do="give one per layer")
+        chosen[what] = tuple(tuple(row_numbers(one, f"{what}[{i}]").tolist()) for i, one in enumerate(lists))
     return prune_units(model, KeptUnits(**chosen))
 
 
@@ -95,10 +100,11 @@ def share_layers(model: Model, groups: Sequence[int], *, parts: Parts = "all",
     groups: for each layer the number of its group: [0, 0, 1, 1]; the layers of a model that shares some already are
     grouped anew.  parts: which matrices are shared.
     residual_rank: of a low-rank matrix that each layer adds to the shared one; 0: none.
-    Raises UserError for layers of different shapes, for a rank above the width, and for a quantized model, one of low
-    rank and a 2:4 sparse one.
+    Raises UserError for groups that are no list, for layers of different shapes, for a rank above the width, and for a
+    quantized model, one of low rank and a 2:4 sparse one.
     """
     require_network(model)
+    groups = list_entries(groups, "groups")
     if parts not in get_args(Parts):
         known = did_you_mean(str(parts), get_args(Parts))
         raise UserError(f"{parts!r} is not a part of a layer", where="parts", do=known)

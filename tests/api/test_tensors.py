@@ -79,6 +79,35 @@ def test_an_object_of_another_type_is_one_line(tiny_model: Model) -> None:
             compress.factorize_linear(linear, 1)
 
 
+def test_what_is_no_list_is_one_line(tiny_model: Model) -> None:
+    wrong: Any
+    for wrong in (1, "01", None, {0: 1}, torch.tensor(1)):
+        no_list = rf"this is no list, but an object of the type {type(wrong).__name__}; give a list"
+        for where, act in {
+            "keep": compress.take_layers, "rows": compress.keep_word_rows, "groups": compress.share_layers,
+            **({} if wrong is None else {"heads": compress.take_heads_and_neurons}),
+        }.items():  # fmt: skip
+            with pytest.raises(compress.UserError, match=f"^{where}: {no_list}"):
+                act(tiny_model, wrong)
+        with pytest.raises(compress.UserError, match=rf"^neurons\[1\]: {no_list}"):
+            compress.take_heads_and_neurons(tiny_model, neurons=[[0], wrong])
+
+
+def test_lists_arrays_and_tensors_are_the_same(tiny_model: Model) -> None:
+    for read in (list, np.array, torch.tensor):
+        assert compress.take_layers(tiny_model, read([1])).config.depth == 1
+        assert compress.keep_word_rows(tiny_model, read([*range(20)])).config.vocabulary == 20
+        assert compress.share_layers(tiny_model, read([0, 0])).config.sharing is not None
+        cut = compress.take_heads_and_neurons(tiny_model, heads=[read([0]), read([1])])
+        assert [layer.heads for layer in cut.config.layers] == [1, 1]
+
+
+@pytest.mark.parametrize("rows", [[0.5], [True], ["0"], torch.tensor([True]), torch.tensor([0.0]), [[0]]])
+def test_rows_are_whole_numbers(tiny_model: Model, rows: Any) -> None:
+    with pytest.raises(compress.UserError, match=r"^rows: .* is not the number of a row; give whole numbers"):
+        compress.keep_word_rows(tiny_model, rows)
+
+
 @pytest.mark.parametrize("rank", [0, -1, 2.0])
 def test_ranks_that_cannot_be(rank: Any) -> None:
     with pytest.raises(compress.UserError, match=r"rank: rank .* is not possible: allowed: 1\.\.4"):

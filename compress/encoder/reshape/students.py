@@ -15,6 +15,7 @@ from compress.encoder.config.sharing import PARTS, Sharing, renumber_groups
 from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.modules.model import Model, require_network
 from compress.encoder.modules.tied import dense_weight
+from compress.encoder.reshape.indices import list_entries
 from compress.errors import UserError, did_you_mean
 
 Segments = Literal["keep", "drop", "fold"]
@@ -35,9 +36,10 @@ def take_layers(
         segment's row is added to every position, so that single sentences embed exactly as in `model`.
     pooler: False leaves the pooler out.
     Layers that shared parameters still do.
-    Raises UserError for what is no network, and for an index that is out of range, repeated or out of order.
+    Raises UserError for what is no network or no list, and for an index that is out of range, repeated or out of order.
     """
     require_network(model)
+    keep = list_entries(keep, "keep")
     check_layer_map(keep, model.config.depth)
     refuse_quantized(model.config, "cutting it", "layers")
     carried = _carried(model, heads)

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from compress.encoder.config.unsupported import refuse_quantized
 from compress.encoder.modules.model import Model, require_network
+from compress.encoder.reshape.indices import row_numbers
 from compress.errors import UserError
 
 TABLE, BIAS = "encoder.embeddings.word.weight", "heads.mlm.bias"
 
 
-def keep_rows(model: Model, rows: Tensor, where: str = "the model") -> Model:
+def keep_rows(model: Model, rows: Tensor | Sequence[int], where: str = "the model") -> Model:
     """A model of the word rows at `rows` alone, in that order; nothing is shared with `model`.
 
     rows: (v,) int64, each once. The masked-LM head reads the same table, so its logits are those of these rows, with
     their entries of its bias. Every other weight is the same to the bit, and so is every number that is computed for
-    the same rows. Raises UserError for a quantized model, for rows that are not there or stand twice, and where the
-    row of `pad_id` would be lost.
+    the same rows. Raises UserError for what is no network or no list of whole numbers, for a quantized model, for rows
+    that are not there or stand twice, and where the row of `pad_id` would be lost.
     """
     require_network(model)
+    rows = row_numbers(rows, "rows")
     config = model.config
     refuse_quantized(config, "removing rows of its word embeddings", where)
-    rows = rows.cpu()
     if not len(rows) or int(rows.min()) < 0 or int(rows.max()) >= config.vocabulary or len(rows.unique()) != len(rows):
         raise UserError(
             "these are not distinct rows of the word embeddings",
