@@ -468,6 +468,22 @@ def test_a_quantized_folder_shows_code_that_computes_with_integers() -> None:
     assert "compress export <this folder>" in bare
 
 
+@pytest.mark.parametrize(
+    ("prepared", "text"),
+    [
+        ({}, '"a text"'),
+        ({"prompt": 'say "x": '}, '"say \\"x\\": " + "a text"'),
+        ({"lowercase": True}, '"a text".lower()'),
+        ({"prompt": "Query: ", "lowercase": True}, '("Query: " + "a text").lower()'),
+    ],
+)
+def test_other_programs_prepare_the_texts_of_an_embedding_model_themselves(prepared: dict[str, Any], text: str) -> None:
+    facts = Facts("small", 10, 5, 2, 8, ("task",), "BertModel", {}, onnx=True)
+    lines = render(FolderMeta(task="embedding", task_settings=prepared), facts).splitlines()
+    assert f'encoded = tokenizer({text}, return_tensors="np")' in lines
+    assert '(vectors,) = session.run(["sentence_embedding"], inputs)' in lines
+
+
 def test_transformers_code_is_shown_where_transformers_loads_the_folder() -> None:
     assert "BertForSequenceClassification.from_pretrained" in used()
     assert "onnxruntime" not in used()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 from compress.data.tasks import example_of
 from compress.modelfolder.card.facts import QUESTION_ANSWERING, Facts
 from compress.modelfolder.cross_encoder import RERANKING
 from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.sentence_head import EMBEDDING
+from compress.modelfolder.sentence_pooling import VECTOR
 
 
 def format_usage(meta: FolderMeta, facts: Facts) -> str:
@@ -47,8 +50,18 @@ def _call(meta: FolderMeta, tensors: str) -> str:
     cut = '"only_second"' if asks else "True"
     length = f", truncation={cut}, max_length={meta.max_length}" if meta.max_length else ""
     pairs = {QUESTION_ANSWERING: '"a question", "a context"', RERANKING: '"a query", "a document"'}
-    texts = pairs.get(meta.task or "", '"a text"')
+    texts = _prepared_text(meta) if meta.task == EMBEDDING else pairs.get(meta.task or "", '"a text"')
     return f'{texts}, return_tensors="{tensors}"{length}'
+
+
+def _prepared_text(meta: FolderMeta) -> str:
+    """A text as an embedding model reads it, which no tokenizer does: behind the default prompt, lower-cased."""
+    text, prompt = '"a text"', meta.task_settings.get("prompt")
+    if prompt:
+        text = f"{json.dumps(prompt, ensure_ascii=False)} + {text}"
+    if not meta.task_settings.get("lowercase"):
+        return text
+    return f"({text}).lower()" if prompt else f"{text}.lower()"
 
 
 def _with_transformers(meta: FolderMeta, name: str) -> list[str]:
@@ -83,7 +96,9 @@ def _with_onnxruntime(meta: FolderMeta) -> list[str]:
         'session = onnxruntime.InferenceSession("<this folder>/model.onnx")',
         f"encoded = tokenizer({_call(meta, 'np')})",
         'inputs = {entry.name: encoded[entry.name].astype("int64") for entry in session.get_inputs()}',
-        "outputs = session.run(None, inputs)",
+        f'(vectors,) = session.run(["{VECTOR}"], inputs)'
+        if meta.task == EMBEDDING
+        else "outputs = session.run(None, inputs)",
         "```",
     ]
 
