@@ -80,7 +80,8 @@ class Model:
         self, query: str, documents: Sequence[str], *, top: int | None = None, max_length: int | None = None
     ) -> list[RankedDocument]:
         """The documents sorted for the query, best first, by a reranker or by the similarity of an embedding model's
-        vectors. Each has `index` (its place among `documents`), `score` and `document`.
+        vectors. Each has `index` (its place among `documents`), `score` and `document`. An embedding model reads the
+        query and the documents after the prompts of the folder that have these names.
 
         top: how many; None: all.  max_length: of query and document, in tokens; None: what the model was trained on.
         Raises UserError for other models.
@@ -92,7 +93,8 @@ class Model:
         return rank_documents(self._predictor, asked, given, top=top, max_length=max_length)
 
     def embed(self, texts: str | Sequence[str]) -> np.ndarray:
-        """(N, width) float32: a vector of each text, pooled and post-processed as the folder says.
+        """(N, width) float32: a vector of each text, after the default prompt, pooled and post-processed as the folder
+        says; as `SentenceTransformer.encode` gives it.
 
         An embedding model answers in its runtime, which of a quantized one is its ONNX file; other models are computed
         in torch."""

@@ -139,6 +139,8 @@ def command(
     With --json: one JSON object per line and text (JSONL). In a pipe, a line waits at most 50 ms for others to be
     answered with it. Embeddings are pooled and post-processed as the folder's
     modules.json specifies (written by sentence-transformers or compress analyze --save-embedder); else mean pooling.
+    Each text is read after the folder's default prompt; --query reads the query and the documents after the prompts
+    that have these names.
     """
     from compress.cli._flags import refuse_flags
     from compress.commands.predict import predict_texts, rank_texts

@@ -45,7 +45,9 @@ EMBEDDING = "embedding"
 """The kind of the head, and of its task."""
 _AT = "heads.task.denses"
 _QUERY, _DOCUMENT = ("query",), ("document", "passage", "corpus")
-"""Names of prompts, as `encode_query` and `encode_document` of sentence-transformers look for them."""
+"""Names of prompts, as `encode_query` and `encode_document` of sentence-transformers look for them. An empty one
+counts. Version 6.2 never comes to the last two, although it documents them: it takes an absent `document` for an empty
+one."""
 
 
 def with_embedding(description: Description, folder: Path) -> tuple[Description, dict[str, StoredTensor], list[str]]:
@@ -86,8 +88,8 @@ def _read_settings(folder: Path, hidden: int) -> dict[str, Any]:
     named = {name: text for name, text in prompts.items() if isinstance(text, str)} if isinstance(prompts, dict) else {}
     found = {
         "prompt": parts.prompt,
-        "query_prompt": next((named[name] for name in _QUERY if named.get(name)), ""),
-        "document_prompt": next((named[name] for name in _DOCUMENT if named.get(name)), ""),
+        "query_prompt": next((named[name] for name in _QUERY if name in named), ""),
+        "document_prompt": next((named[name] for name in _DOCUMENT if name in named), ""),
         "lowercase": parts.lowercase,
     }
     if not parts.pools_prompt and (found["query_prompt"] or found["document_prompt"]):

@@ -21,6 +21,7 @@ from compress.modelfolder.sentence_files import prompt_files, sentence_files
 from compress.modelfolder.sentence_pooling import read_parts
 from compress.predict.embedder import Embedder
 from compress.predict.predictor import Predictor
+from compress.predict.ranking import rank_documents
 
 
 @pytest.fixture
@@ -185,6 +186,10 @@ def test_sentence_transformers_gives_the_same_vectors(folder: Path, tmp_path: Pa
     np.testing.assert_allclose(answers(tmp_path / "theirs"), wanted, atol=1e-5)
     loaded = load_model(tmp_path / "theirs")
     assert loaded.meta.task_settings == {"prompt": "she said ", "query_prompt": "not "}
+    ranked = rank_documents(Predictor(tmp_path / "theirs"), "a film", TEXTS)
+    similarities = made.similarity(made.encode_query("a film"), made.encode_document(TEXTS))[0]
+    found = [one.score for one in sorted(ranked, key=lambda one: one.index)]
+    np.testing.assert_allclose(found, similarities, atol=1e-5, err_msg="the default prompt is not used in a search")
     for place, beside in (("ours", sentence_files(tmp_path / "theirs", loaded.config)), ("new", {})):
         save_model(
             tmp_path / place, loaded.model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta, beside=beside

@@ -90,6 +90,7 @@ def settings_of(folder: Path, prompts: Any) -> dict[str, Any]:
         ({"prompts": []}, {}),
         ({"prompts": {"query": "", "document": None, "passage": 3, "corpus": "c: "}}, {"document_prompt": "c: "}),
         ({"prompts": {"passage": "p: ", "document": "d: "}}, {"document_prompt": "d: "}),
+        ({"prompts": {"passage": "p: ", "document": ""}}, {}),
         ({"prompts": {"Query": "q: "}}, {}),
         ({"prompts": {"a": "A: "}, "default_prompt_name": "a"}, {"prompt": "A: "}),
         ({"similarity_fn_name": "cosine"}, {}),

@@ -68,9 +68,10 @@ class Answer:
 class Task(FormTask):
     """The vector of a text.
 
-    prompt: put before each text.  query_prompt, document_prompt: before those of a search, in its place where a folder
-    has such prompts.  lowercase: texts are lower-cased first.  similarity: by which documents are ranked, "cosine" or
-    "dot".  unpooled_prompts: the tokens of prompts are left out of the pooling, which is not computed here.
+    prompt: put before each text.  query_prompt, document_prompt: before those of a search, in its place, as in
+    `encode_query` and `encode_document` of sentence-transformers.  lowercase: texts are lower-cased first.
+    similarity: by which documents are ranked, "cosine" or "dot".  unpooled_prompts: the tokens of prompts are left out
+    of the pooling, which is not computed here.
     """
 
     kind: ClassVar[str] = "embedding"
@@ -99,7 +100,7 @@ class Task(FormTask):
         unpooled_prompts: bool = False,
     ) -> None:
         self.prompt, self.lowercase, self.similarity = prompt, lowercase, similarity
-        self.query_prompt, self.document_prompt = query_prompt or prompt, document_prompt or prompt
+        self.query_prompt, self.document_prompt = query_prompt, document_prompt
         self.unpooled_prompts = unpooled_prompts
 
     # --- reading ----------------------------------------------------------------------------------------------
