@@ -334,6 +334,13 @@ def title(metric: str, positive: str | None = None) -> str:
     return METRICS[metric][0] if metric in METRICS else metric.replace("_", " ")
 
 
+def name_agreement(metric: str | None, reference: str) -> str:
+    """What people call the share of rows with the answer of the reference: of queries, its first document.
+
+    metric: the main one."""
+    return f"same first document as {reference}" if metric in RANKINGS else f"agreement with {reference}"
+
+
 def format_figure(metric: str, value: float, low: float | None = None, high: float | None = None) -> str:
     """A metric's figure as the tables show it, with the ends of its interval where both are known."""
     return _form_of(metric)(value, low, high)
@@ -363,7 +370,8 @@ def figures(
     main = names[0] if metric is None else metric
     name = f"{title(main, positive)} against {reference}"
     difference = name, _with_interval(f"vs_teacher/{main}_difference"), _points
-    likeness = [(label.format(reference), keys, form) for label, keys, form in _LIKENESS]
+    agreement = name_agreement(main, reference), _with_interval("vs_teacher/agreement_pct"), _kept
+    likeness = [agreement, *((label.format(reference), keys, form) for label, keys, form in _LIKENESS)]
     form = _form_of(main)
     rules = [(f"baseline: {told}", (f"{BASELINE}{name}",), form) for name, told in BASELINES.items()]
     return [
@@ -379,6 +387,9 @@ def figures(
 
 
 Form = Callable[..., str]
+
+RANKINGS = ("ndcg_at_10", "mrr_at_10")
+"""Metrics of a query's documents in order."""
 
 METRICS: Mapping[str, tuple[str, Form]] = {
     "accuracy": ("accuracy", _percent),
@@ -432,7 +443,6 @@ _RATIOS = (
     ("throughput", "speed/throughput_sps", "vs_teacher/throughput_ratio"),
 )
 _LIKENESS = (
-    ("agreement with {}", _with_interval("vs_teacher/agreement_pct"), _kept),
     ("correlation with {}", _with_interval("vs_teacher/correlation"), _decimal),
     ("cosine to {}", _with_interval("vs_teacher/cosine"), _decimal),
     ("10 nearest neighbours shared with {}", _with_interval("vs_teacher/neighbour_overlap_10"), _decimal),

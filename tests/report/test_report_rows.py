@@ -118,6 +118,13 @@ def test_rows_name_the_model_that_others_are_compared_with(reference: Any) -> No
     assert ("teacher" in " ".join(found)) is (reference == "teacher")
 
 
+def test_agreement_of_rerankers_says_what_agrees() -> None:
+    found = labels([measured({"metric": "ndcg_at_10"})], "parent")
+    assert "same first document as parent" in found
+    assert "agreement with parent" not in found
+    assert "agreement with parent" in labels([measured({"metric": "spearman"})], "parent"), "of pairs nothing is ranked"
+
+
 def test_changed_rows_name_it_too() -> None:
     groups = [Group("all", "all rows", 10, 2, 1, 1), Group("teacher's confidence", "high", 5, 1, 1, 0)]
     columns, rows = churn_table(groups, "parent")

@@ -35,7 +35,7 @@ from compress.onnx.model_file import FILE as ONNX
 from compress.onnx.runtimes import PROVIDERS, package, versions
 from compress.predict.predictor import Predictor
 from compress.report.certified import format_ends, format_metric, read_ends
-from compress.report.rows import title
+from compress.report.rows import name_agreement, title
 from compress.storage import safe
 from compress.training.precision import serving_precision
 from evaluation.cost.device import describe
@@ -206,7 +206,8 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         p = "" if difference["p_value"] is None else f", exact sign test p = {difference['p_value']:.2g}"
         lines.append(f"against the parent {format_ends(difference, 100, '+')} points{p}")
     if found["agreement_pct"]["value"] is not None:
-        lines.append(f"agreement with the parent: {format_ends(found['agreement_pct'], 1)} %")
+        name = name_agreement(found["quality"]["metric"], "the parent")
+        lines.append(f"{name}: {format_ends(found['agreement_pct'], 1)} %")
     return lines
 
 
