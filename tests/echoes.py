@@ -12,8 +12,10 @@ from compress.data.tasks import task_of
 class Echo:
     """Answers each text with `change` of itself. `partial(Echo, change)` takes the place of `open_predictor`."""
 
+    task = task_of("classification")
+
     def __init__(self, change: Callable[[str], str], *_: Any, **__: Any) -> None:
-        self.change, self.task = change, task_of("classification")
+        self.change = change
 
     def predict(self, texts: list[str], second: list[str] | None, told: Any) -> list[Any]:
         """The changed text is the label of the JSON; the line is the text and an exclamation mark."""

@@ -121,7 +121,8 @@ class Task(ABC):
     constructor.  label_free: any text is its data, and a model with its head always does this task.  scores_of: of
     such a task, the kinds of data whose labels it is scored by.  pairs_answer: of rows without labels, second texts are
     taken as answers to the first; a model with its head always does this task.  asked_as: what its answers call the
-    first text.  names: of the labels, where all models of this kind have the same.
+    first text, and the second one; None: they do not repeat that.  names: of the labels, where all models of this kind
+    have the same.
     example: what follows `compress predict MODEL`.
     """
 
@@ -138,7 +139,7 @@ class Task(ABC):
     label_free: ClassVar[bool] = False
     scores_of: ClassVar[tuple[str, ...]] = ()
     pairs_answer: ClassVar[bool] = False
-    asked_as: ClassVar[str] = "text"
+    asked_as: ClassVar[tuple[str, str | None]] = ("text", "text_pair")
     names: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = '"some text"'
 
@@ -146,6 +147,11 @@ class Task(ABC):
     def ranks(self) -> bool:
         """Whether its models order the documents of a query."""
         return self.head == ("classification", "ranking")
+
+    @property
+    def needs_pair(self) -> bool:
+        """Whether its models answer pairs of texts alone."""
+        return self.ranks or (len(self.text_roles) == 2 and self.text_roles[1] not in self.optional_roles)
 
     def configure(self, settings: Mapping[str, Any]) -> Task:
         """This kind with these settings, or with another `metric`. Raises UserError for one that it does not have."""

@@ -23,7 +23,7 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         self._predictor = open_predictor(folder)
-        self._roles = roles_of(self._predictor.task)
+        self._roles, self._needs_pair = roles_of(self._predictor.task), self._predictor.task.needs_pair
 
     def answer(self, rows: Any) -> list[dict[str, Any]]:
         """What `compress predict --json` gives for each row, without the text.
@@ -47,7 +47,7 @@ class Service:
         if not isinstance(row, Mapping):
             raise UserError("expected a text, or a row with named texts", where=f"row {number}")
         text = _named(number, row, first, needed=True)
-        return str(text), _named(number, row, second, needed=False) if second else None
+        return str(text), _named(number, row, second, needed=self._needs_pair) if second else None
 
 
 def collect_pairs(pairs: Sequence[str | None]) -> list[str] | None:
@@ -63,11 +63,11 @@ def collect_pairs(pairs: Sequence[str | None]) -> list[str] | None:
 def columns_of(folder: Path) -> list[tuple[str, bool]]:
     """(name, needed) of the text columns that a service of this folder reads."""
     info = inspect(folder)
-    first, second = roles_of(open_predictor(folder, runtime="torch").task)
+    task = open_predictor(folder, runtime="torch").task
+    first, second = roles_of(task)
     if info.meta.task == "classification":  # which reads single texts; pairs are another task
         second = ()
-    needed = info.meta.task in ("pair-classification", "question-answering", "reranking")
-    return [(first[0], True), *([(second[0], needed)] if second else [])]
+    return [(first[0], True), *([(second[0], task.needs_pair)] if second else [])]
 
 
 DOCUMENT_NAMES = ("document", "passage", "text_pair")

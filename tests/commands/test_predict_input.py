@@ -29,7 +29,9 @@ from compress.predict.rows.answers import ModelRequest
 from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns
 
 MODEL = ModelRequest(Path("m"))
-TEXTS, PAIRS, ANSWERING = (task_of(kind) for kind in ("classification", "pair-classification", "question-answering"))
+TEXTS, PAIRS, ANSWERING, RANKING = (
+    task_of(kind) for kind in ("classification", "pair-classification", "question-answering", "reranking")
+)
 
 
 def asked(**given: Any) -> list[PredictionInput]:
@@ -130,7 +132,7 @@ def test_tagged_words_are_given_as_a_text_or_as_the_list_that_they_were_trained_
     for bad in ("[]", "[1, 2]", '[""]'):
         with pytest.raises(UserError, match="is empty or not text"):
             read(tmp_path / "x.jsonl", f'{{"tokens": {bad}}}', tags)
-    with pytest.raises(UserError, match="is empty or not text"):
+    with pytest.raises(UserError, match="'text' is a list, not a text; write a row for each entry"):
         read(tmp_path / "x.jsonl", '{"text": ["a", "b"]}', TEXTS)
 
 
@@ -149,6 +151,19 @@ def test_a_column_can_be_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--text-pair-column b: the model reads one text; remove it"):
         EMBEDDED.renamed(None, "b")
     assert EMBEDDED.renamed(None, None) == EMBEDDED
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"documents": ["a", "b"]}, "'documents' is a list, not a text; write a row for each entry"),
+        ({"document": ["a", "b"]}, "'document' is a list, not a text; write a row for each entry"),
+        ({"answer": "a"}, "the row has no document; name its column with --text-pair-column; known: answer, query"),
+    ],
+)
+def test_a_reranker_reads_one_document_in_each_row(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(tmp_path / "x.jsonl", json.dumps({"query": "q", **row}), RANKING)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +219,26 @@ def test_answers_are_lines_or_json_in_the_order_of_the_texts(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"x\ny\nz\n")))
     predict_texts(MODEL, (), (), Path("-"), RunOptions(quiet=True))
     assert capsys.readouterr().out.splitlines() == ["x!", "y!", "z!"]
+
+
+@pytest.mark.parametrize(
+    ("task", "json_names", "line"),
+    [
+        (TEXTS, ["text"], "a!"), (PAIRS, ["text", "text_pair"], "a!\tb\\tc"), (ANSWERING, ["question"], "a!"),
+        (RANKING, ["query", "document"], "a!\tb\\tc"),
+    ],
+)  # fmt: skip
+def test_answers_repeat_both_texts_of_a_pair_but_no_context(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], task: Task, json_names: list[str], line: str
+) -> None:
+    monkeypatch.setattr(Echo, "task", task)
+    monkeypatch.setattr(fastest, "open_predictor", partial(Echo, str.upper))
+    texts, pairs = ("a", "b\tc"), () if task is TEXTS else ("b\tc",)
+    predict_texts(MODEL, texts[:1], pairs, None, RunOptions(json=True))
+    found = json.loads(capsys.readouterr().out)
+    assert found == {**dict(zip(json_names, texts, strict=False)), "label": "A"}
+    predict_texts(MODEL, texts[:1], pairs, None, RunOptions(quiet=True))
+    assert capsys.readouterr().out == f"{line}\n"
 
 
 def test_json_lines_that_are_read_as_texts_are_warned_of_once(

@@ -18,6 +18,7 @@ from compress.errors import UserError, printable
 from compress.fit.cost import block_table
 from compress.modelfolder.folder import inspect, load_model, save_model
 from compress.predict.predictor import Predictor
+from compress.predict.service import Service
 
 SPLITS = {"train": 12, "validation": 6, "test": 8}
 PAIRS = [("the film was good", "she said the film was good"), ("dull", "he said the plot was not dull " * 9)]
@@ -113,6 +114,13 @@ def test_documents_are_ranked_for_a_query(mine: Path, compress: Cli, tmp_path: P
     assert load(mine).rank(RANK[3], []) == []
     with pytest.raises(UserError, match="top 0: at least one document is ranked"):
         load(mine).rank(RANK[3], documents, top=0)
+
+
+def test_a_service_needs_a_document_in_each_row(mine: Path) -> None:
+    assert Service(mine).answer([{"query": "a", "document": "b"}])[0].keys() == {"score"}
+    for row in ({"query": "a"}, "a"):
+        with pytest.raises(UserError, match="row 0: text 'document' is missing; known: query"):
+            Service(mine).answer([row])
 
 
 def test_blank_lines_are_no_documents(mine: Path, compress: Cli) -> None:

@@ -70,7 +70,7 @@ class Task(task.Task):
     usual_labels: ClassVar[tuple[str, ...]] = ANSWERS
     head: ClassVar[tuple[HeadKind, Problem]] = ("question_answering", "single_label")
     metrics: ClassVar[tuple[str, ...]] = ("f1", "exact_match")
-    asked_as: ClassVar[str] = "question"
+    asked_as: ClassVar[tuple[str, str | None]] = ("question", None)
     example: ClassVar[str] = '--question "a question" --context "a text that answers it"'
     settings: ClassVar[tuple[str, ...]] = ("stride", "no_answer", "no_answer_threshold")
 

@@ -86,6 +86,7 @@ class Task(FormTask):
     settings: ClassVar[tuple[str, ...]] = ("activation", "top_grade")
     scores_of: ClassVar[tuple[str, ...]] = ("reranking", "regression", "embedding")
     pairs_answer: ClassVar[bool] = True
+    asked_as: ClassVar[tuple[str, str | None]] = ("query", "document")
     names: ClassVar[tuple[str, ...]] = (NAME,)
 
     def __init__(self, *, activation: str = "sigmoid", top_grade: float = 1.0) -> None:
@@ -223,7 +224,7 @@ class Task(FormTask):
 
     def check_texts(self, pairs: Sequence[str] | None) -> None:
         if pairs is None:
-            do = "give each text its --pair, or one --query for all texts"
+            do = "give one --query for all texts, or each text its --pair"
             raise UserError("a reranker needs pairs of a query and a document", why="found single texts", do=do)
 
     # --- answering and scoring --------------------------------------------------------------------------------

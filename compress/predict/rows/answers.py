@@ -53,12 +53,14 @@ class PredictionAnswerer:
         """As `Answerer`."""
         second = collect_pairs([one.pair for one in rows])
         answers = self.predictor.predict([one.text for one in rows], second, told=told)
+        first, pair = self.predictor.task.asked_as
         for one, answer in zip(rows, answers, strict=True):
+            repeated = {} if pair is None or one.pair is None else {pair: one.pair}
             if as_json:
-                row = {**one.beside, self.predictor.task.asked_as: one.text, **answer.as_json()}
+                row = {**one.beside, first: one.text, **repeated, **answer.as_json()}
                 yield json.dumps(row, ensure_ascii=False)
             else:
-                yield answer.line(one.text)
+                yield "\t".join([answer.line(one.text), *(printable(text, 200) for text in repeated.values())])
 
 
 class VectorAnswerer:

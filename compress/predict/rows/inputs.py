@@ -11,7 +11,7 @@ from compress.data.reading.columns import TEXT, TEXT_FLAGS, fold_name
 from compress.data.reading.remote import Place
 from compress.data.task import Task
 from compress.data.text.words import JoinedWords
-from compress.errors import UserError, did_you_mean, suggest
+from compress.errors import UserError, did_you_mean, nearest, printable, suggest
 from compress.predict.service import DOCUMENT_NAMES, roles_of
 from compress.storage.sent import find_name
 
@@ -71,12 +71,11 @@ class TextColumns:
     def of_task(cls, task: Task) -> TextColumns:
         """What the rows of a task hold."""
         first, second = roles_of(task)
-        needs_second = len(task.text_roles) == 2 and task.text_roles[1] not in task.optional_roles
         named = len([role for role in task.text_roles if role in task.usual]) == 2
         lists = task.text_roles == ("words",)
         if lists:
             first = list(dict.fromkeys([*first, *task.usual["words"]]))
-        return cls(first, second, needs_second, named, lists=lists)
+        return cls(first, second, task.needs_pair, named, lists=lists)
 
     def renamed(self, text: str | None, text_pair: str | None) -> TextColumns:
         """The same where the user named a column: lines of any file are objects then. Raises UserError for a second
@@ -135,15 +134,25 @@ def _find_text(
     if key is None:
         if not needed:
             return None
+        _refuse_list(row, nearest(names[0], row), where)
         do = suggest(names[0], row) or f"name its column with {flag}; {did_you_mean(names[0], row)}"
         raise UserError(f"the row has no {names[0]}", where=where, do=do)
     text = row[key]
     if lists and isinstance(text, list) and all(isinstance(word, str) for word in text):
         text = JoinedWords.of(text)
+    elif not lists:
+        _refuse_list(row, key, where)
     if not isinstance(text, str) or not text.strip():
         raise UserError(f"the {names[0]} is empty or not text", where=where)
     _require_whole(text, names[0], where)
     return text
+
+
+def _refuse_list(row: Mapping[str, Any], key: str | None, where: str) -> None:
+    """Raise UserError for a column that holds several texts."""
+    if key is not None and isinstance(row[key], list):
+        do = "write a row for each entry"
+        raise UserError(f"'{printable(key, 40)}' is a list, not a text", where=where, do=do)
 
 
 @functools.lru_cache(maxsize=64)
