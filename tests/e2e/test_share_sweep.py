@@ -46,7 +46,9 @@ def test_four_runs_under_one_parent(taught: Path, compress: Cli) -> None:
     runs = client.search_runs([client.get_experiment_by_name("compress").experiment_id])
     (parent,) = [r for r in runs if r.info.run_name == "grid, 4 runs"]
     children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
-    assert sorted(r.info.run_name for r in children) == sorted(f"groups-{g}_size-{e}" for g in (2, 1) for e in (8, 4))
+    assert sorted(r.info.run_name for r in children) == sorted(
+        f"grid/groups-{g}_size-{e}" for g in (2, 1) for e in (8, 4)
+    )
 
 
 def test_a_grid_without_values_is_told(taught: Path, compress: Cli) -> None:

@@ -59,7 +59,7 @@ def test_workers_make_the_same_models_and_resume_makes_what_is_missing(taught: P
     assert "2 of 2 ended" in both.err
     assert "done" in both.err
     assert "distill" in (taught / "runs/both/seed-1/job.log").read_text(encoding="utf-8")
-    assert tree(taught)["both, 2 seeds"] == ["seed-0", "seed-1"], "several writers, one parent"
+    assert tree(taught)["both, 2 seeds"] == ["both/seed-0", "both/seed-1"], "several writers, one parent"
     (taught / "runs/both/seed-1/outcome.json").unlink()
     again = compress(*SEEDS, *WORKERS, "--output", "runs/both", "--resume")
     assert again.code == 0, again.err

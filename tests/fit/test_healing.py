@@ -208,7 +208,7 @@ def test_workers_make_the_runs_that_are_missing(
     runs, executor, shared, *_ = handed[0]
     assert executor == (options, 2)
     assert [run.folder for run in runs] == [job.folder for job in jobs]
-    assert [run.run_name for run in runs] == ["fit/a", "fit/b"]
+    assert [f"{shared.base.name}/{run.name}" for run in runs] == ["fit/a", "fit/b"], "as the other models of the fit"
     assert (shared.measures, shared.resume, shared.options.workers, shared.options.on) == (False, True, None, None)
     assert runs[0].recipe.stages[0].training.learning_rate == 3e-4
 

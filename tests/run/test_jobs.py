@@ -160,16 +160,22 @@ def test_two_commands_that_start_at_once_get_two_folders(
 
 
 def test_a_job_is_the_same_on_the_other_side(recipe: Recipe, tmp_path: Path) -> None:
-    job = make_job(recipe, tmp_path, tags={"a": "b"}, draws=True, run_name="fit/plan 1")
+    job = make_job(recipe, tmp_path, tags={"a": "b"}, draws=True)
     options = RunOptions(threads=2, tracking_uri="http://x", chain=ChainOptions(until="distill"), device="cpu")
     shared = JobSet(tmp_path, options, "distill", {"general_teacher": tmp_path / "g"}, Parent("k", "e"), True)
     packed = pack(job, shared)
     other, others = unpack(packed)
     assert (other.name, other.folder, other.tags) == (job.name, job.folder, job.tags)
-    assert (other.draws, other.run_name) == (True, "fit/plan 1")
+    assert other.draws
     assert other.recipe.hash() == recipe.hash(), "else no run could be resumed by another process"
     assert others == shared
     assert packed["argv"] == sys.argv
+
+
+def test_the_tracked_run_of_a_job_is_named_after_the_command(recipe: Recipe, tmp_path: Path) -> None:
+    shared = JobSet(tmp_path / "task-seeds", RunOptions(), "distill", {}, None, False)
+    run = shared.make_run(make_job(recipe, tmp_path / "task-seeds/seed-0", "seed-0"), Console(quiet=True))
+    assert run.journal.name == "task-seeds/seed-0", "in a list of all runs, seed-0 would be the seed of anything"
 
 
 def test_a_kill_by_the_kernel_is_told_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

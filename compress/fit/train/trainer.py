@@ -107,10 +107,7 @@ class Trainer:
         if len(todo) < 2 or clock.late(steps * (self.seconds_a_step or 0.0)):
             return
         begun, tags = time.monotonic(), self.journal.tags()
-        runs = [
-            Job(job.name, self._load_recipe(job), job.folder, job.name, tags, run_name=self.journal.name_run(job.name))
-            for job in todo
-        ]
+        runs = [Job(job.name, self._load_recipe(job), job.folder, job.name, tags) for job in todo]
         shared = JobSet(
             self.journal.path, self._options, None, {}, self.journal.log.parent, resume=True, measures=False
         )

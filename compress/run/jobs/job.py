@@ -41,8 +41,7 @@ SUMMARY = "summary"
 @dataclass(frozen=True)
 class Job:
     """A run of a recipe in a folder of its own. name: unique among the jobs of a command; it names the job in messages.
-    title: the line that says that it starts.  tags, run_name: of its tracked run; the name is the folder's where none
-    is given.  draws: as of `write_outcome`."""
+    title: the line that says that it starts.  tags: of its tracked run.  draws: as of `write_outcome`."""
 
     name: str
     recipe: Recipe
@@ -50,7 +49,6 @@ class Job:
     title: str
     tags: Mapping[str, str] = field(default_factory=dict)
     draws: bool = False
-    run_name: str | None = None
 
     @property
     def log(self) -> Path:
@@ -104,10 +102,10 @@ class JobSet:
         return read_record(job.folder).get("request_sha256") == self.request(job).digest()
 
     def make_run(self, job: Job, console: Console) -> Run:
-        """Its run, not started."""
+        """Its run, not started. Its tracked run has the name of the folder around all jobs before the job's."""
         return Run(
             job.recipe, self.options_of(job), console, self.verb, self.inputs, parent=self.parent, tags=job.tags,
-            name=job.run_name, measures=self.measures,
+            name=f"{self.base.name}/{job.name}", measures=self.measures,
         )  # fmt: skip
 
     def run(self, job: Job, console: Console) -> None:
@@ -179,7 +177,7 @@ def pack(job: Job, shared: JobSet) -> dict[str, Any]:
     return {
         "kind": "run",
         "job": {
-            **{name: getattr(job, name) for name in ("name", "title", "draws", "run_name")},
+            **{name: getattr(job, name) for name in ("name", "title", "draws")},
             "recipe": job.recipe.model_dump(mode="json"), "folder": str(job.folder), "tags": dict(job.tags),
         },
         "options": options | {"chain": None if chain is None else dataclasses.asdict(chain)},
