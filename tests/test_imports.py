@@ -18,7 +18,7 @@ VERBS = tuple(sorted(p.parent.name for p in (ROOT / "compress" / "stages").glob(
 # Top to bottom; a room imports only rooms that stand below it. `serving`: an old name that registered models import.
 ROOMS = (
     "__main__", "api", "cli", "commands", "experiments", "fit", "cascade", "compare", "analyze", "run", "measure",
-    "stages", "serving", "predict", "onnx", "report", "modelfolder", "data", "recipe", "tracking", "training",
+    "stages", "serving", "predict", "onnx", "modelfolder", "report", "data", "recipe", "tracking", "training",
     "objectives", "encoder", "quantizers", "storage", "console", "registry", "contracts", "import_paths", "cpus",
     "errors", "__init__",
 )  # fmt: skip

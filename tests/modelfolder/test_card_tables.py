@@ -32,17 +32,22 @@ def front(meta: FolderMeta, **facts: Any) -> dict[str, Any]:
 def test_a_row_of_each_figure_with_the_teachers_beside_it() -> None:
     ours = note({"dataset": "/home/me/sets/reviews/test"}, quality__accuracy=0.9, quality__accuracy_low=0.85,
                 quality__accuracy_high=0.94, size__disk_mb=10.0, vs_teacher__p_value=0.0123)  # fmt: skip
-    ours.values[FAKE + "accuracy"] = 0.8
     teacher = note(quality__accuracy=0.0, size__disk_mb=40.0)
     text = format_measured(ours, teacher)
-    assert "| accuracy | 0.9000 (0.8500 to 0.9400) | 0.0000 |  |" in text, "no ratio to a teacher of 0"
-    assert "| accuracy (simulated) | 0.8000 |  |  |" in text
-    assert "| on disk, MB | 10.00 | 40.00 | 0.250 |" in text
-    assert "0.012 | | |" in text
+    assert "| accuracy | 90.00 % [85.00, 94.00] | 0.00 % |" in text, "as the table on the terminal"
+    assert "| on disk | 10.00 MB | 40.00 MB |" in text
+    assert "/" not in text.partition("Measured with")[0], "no name of MLflow"
     assert "/home" not in text
-    assert "| this model | parent | ratio |" in format_measured(ours, teacher, "parent")
-    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {5}
+    assert "|  | this model | parent |" in format_measured(ours, teacher, "parent")
+    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {4}
     assert {line.count("|") for line in format_measured(ours, None).splitlines() if line.startswith("|")} == {3}
+    simulated = note(**{FAKE.replace("/", "__") + "accuracy": 0.8})
+    assert "| accuracy | 80.00 % |" in format_measured(simulated, None)
+    assert "| this model (simulated) |" in format_measured(simulated, None)
+    named = note({"positive_label": "[x](y)", "runtime": "www.x"}, quality__f1_binary=0.5)
+    foreign = format_measured(named, note({"runtime": "torch"}))
+    assert "| F1 of '\\[x\\]\\(y\\)' | 50.00 % |  |" in foreign
+    assert "www." not in foreign.partition("Measured with")[0]
     assert (format_measured(None, teacher), format_slices(None), format_slices(ours)) == ("", "", "")
 
 

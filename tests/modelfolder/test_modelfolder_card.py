@@ -55,15 +55,14 @@ def test_the_measured_table(tiny_model: Model, tmp_path: Path) -> None:
     context = {"device": "cpu", "threads": "2"}
     meta = FolderMeta().with_measurement(Measurement(ours, context), Measurement(theirs, context))
     text = (save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=meta) / "README.md").read_text()
-    assert "|  | this model | parent | ratio |" in text
-    assert "| accuracy | 0.9120 (0.9000 to 0.9240) | 0.9500 | 0.960 |" in text
-    assert "| on disk, MB | 10.00 | 40.00 | 0.250 |" in text
-    assert "| latency p50, ms | 2.50 | 10.00 | 0.250 |" in text
-    assert "| vs\\_teacher/agreement\\_pct | 95.25 | | |" in text
-    assert "| vs\\_teacher/accuracy\\_difference | -0.0123 (-0.0251 to 0.0006) | | |" in text
-    assert "| vs\\_teacher/p\\_value | 0.00012 | | |" in text
-    assert "\\_low" not in text
-    assert "f1" not in text
+    assert "|  | this model | parent |" in text
+    assert "| accuracy | 91.20 % [90.00, 92.40] | 95.00 % |" in text
+    assert "| on disk | 10.00 MB | 40.00 MB |" in text
+    assert "| latency p50 | 2.50 ms | 10.00 ms |" in text
+    assert "| agreement with parent | 95.2 % |  |" in text
+    assert "| accuracy against parent | -1.23 [-2.51, +0.06] |  |" in text
+    assert "vs\\_teacher" not in text
+    assert "F1" not in text
     assert "Measured with device: cpu, threads: 2." in text
     assert load_model(tmp_path / "model").meta.measurement is not None
 
@@ -254,7 +253,7 @@ def test_simulated_figures_are_marked(tiny_model: Model, tmp_path: Path) -> None
     values = {f"{FAKE}accuracy": 0.9, f"{FAKE}vs_teacher/accuracy_difference": -0.01}
     measured = FolderMeta().with_measurement(Measurement(values, {}))
     found = sections(rendered(tmp_path, tiny_model, measurement=measured.measurement))
-    assert "| accuracy (simulated) | 0.9000 |" in found["Measured"]
+    assert "| accuracy | 90.00 % |" in found["Measured"]
     assert found["Limits"][:2] == [
         "- figures marked as simulated were computed in floating point with rounded values: a deployed file may differ",
         "- not recorded: size, latency, memory, groups of rows with a higher error rate than the parent's",

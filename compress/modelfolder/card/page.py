@@ -14,6 +14,7 @@ from compress.modelfolder.card.usage import format_usage
 from compress.modelfolder.cross_encoder import RERANKING
 from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.sentence_head import EMBEDDING
+from compress.report.rows import Reference
 
 
 def render(meta: FolderMeta, facts: Facts) -> str:
@@ -35,7 +36,7 @@ def render(meta: FolderMeta, facts: Facts) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _reference(meta: FolderMeta) -> str:
+def _reference(meta: FolderMeta) -> Reference:
     """What the model is compared with: its teacher, if it has one."""
     return "teacher" if any(one.role.startswith("teacher") for one in meta.lineage) else "parent"
 
