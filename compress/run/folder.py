@@ -81,13 +81,15 @@ class RunFolder:
     def begin(self, read: Mapping[str, str]) -> None:
         """Check, once the folder is locked, that the run which was claimed is still the one that is there.
 
-        read: what the run reads, data or model → fingerprint. Raises UserError (REFUSED) when another process took
-        the folder meanwhile, or when something that the run has read before is not the same any more.
+        read: what the run reads, data or model → fingerprint. Raises FolderInUseError (REFUSED) when another process
+        took the folder meanwhile, UserError (REFUSED) when something that the run has read before is not the same any
+        more.
         """
         if not _is_ours(self.path):
             return
         if self.new:
-            raise UserError("another run has started in this folder", where=str(self.path), code=ExitCode.REFUSED)
+            what = "another run has started in this folder"
+            raise lock.FolderInUseError(what, where=str(self.path), code=ExitCode.REFUSED)
         before = read_record(self.path).get("read") or {}
         changed = [name for name in before if before[name] != read.get(name)]
         if changed:
@@ -258,13 +260,7 @@ def _claim_named(path: Path, request: Request, resume: bool) -> RunFolder:
     if not path.exists():
         return RunFolder(path, request, True)
     if (holder := lock.status(path)).state == "running":
-        raise UserError(
-            "another run uses this folder",
-            where=where,
-            why=str(holder.holder or "another process"),
-            do="wait for it, stop it, or choose another folder",
-            code=ExitCode.REFUSED,
-        )
+        raise lock.make_in_use_error(where, holder.holder)
     if not _is_ours(path):
         if is_unbegun(path):
             return RunFolder(path, request, True)

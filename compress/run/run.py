@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import platform
+import time
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import metadata
@@ -52,11 +53,15 @@ from compress.run.teachers import Teachers, find_teachers, join_teachers, teache
 from compress.stages.shared.model_shape import ModelShape, read_shape
 from compress.stages.shared.stage import SharedParts, StageContext
 from compress.storage import atomic
-from compress.storage.lock import run_lock
+from compress.storage.lock import FolderInUseError, run_lock
+from compress.storage.lock import status as lock_status
 from compress.storage.sent import find_copy
 from compress.storage.signals import StopFlag
 from compress.tracking import Parent, TrackedRun
 from evaluation.cost.device import describe
+
+WAITING = 1.0
+"""Seconds after which a teacher that another command trains is looked at again."""
 
 Share = Callable[[RunOptions, Console, StopFlag, StageSpec, StageContext, SharedParts], None]
 """Has the parts made that are missing, by the workers that the options name, until the flag is up."""
@@ -257,17 +262,38 @@ class Run:
         self.plan_shape(planned, planned if general is None else read_shape(general))
         folder = run.teacher_folder()
         final = folder / "model"
-        if is_finished(folder) and not atomic.verify_folder(final):
-            self.console.note(f"teacher: {final}, from an earlier run of recipe {recipe.name}")
-        else:
+        self._make_teacher(recipe, folder, run.sources)
+        pretrained = [work_folder(folder, i, s.kind) / "model" for i, s in enumerate(recipe.stages) if s.pretrains]
+        told = read_record(folder).get("tracked") == self.journal.address() and self.journal.has_store()
+        return Teachers(final, general or (pretrained[-1] if pretrained else None), frozenset({0} if told else ()))
+
+    def _make_teacher(self, recipe: Recipe, folder: Path, sources: Sources) -> None:
+        """Run a teacher recipe in its folder, unless that was done; another command that does it now is waited for."""
+        while True:
+            self._wait_for_teacher(folder)
+            if is_finished(folder) and not atomic.verify_folder(folder / "model"):
+                self.console.note(f"teacher: {folder / 'model'}, from an earlier run of recipe {recipe.name}")
+                return
             once = f"running recipe {recipe.name} once; later runs reuse the model"
             again = f"resuming the interrupted run of recipe {recipe.name} in {folder}"
             self.console.note(f"teacher: {again if is_unfinished(folder) else once}")
             options = dataclasses.replace(self.options, output=folder, resume=folder.exists(), overrides=())
-            Run(recipe, options, self.console, None, {}, sources=run.sources).go()
-        pretrained = [work_folder(folder, i, s.kind) / "model" for i, s in enumerate(recipe.stages) if s.pretrains]
-        told = read_record(folder).get("tracked") == self.journal.address() and self.journal.has_store()
-        return Teachers(final, general or (pretrained[-1] if pretrained else None), frozenset({0} if told else ()))
+            try:
+                Run(recipe, options, self.console, None, {}, sources=sources).go()
+                return
+            except FolderInUseError:  # another command that started at the same time has begun
+                time.sleep(WAITING)
+
+    def _wait_for_teacher(self, folder: Path) -> None:
+        """Until no other process trains it. Raises Stopped where a signal asked for it."""
+        noted = False
+        while (found := lock_status(folder)).state == "running":
+            if not noted:
+                who = str(found.holder or "another process")
+                self.console.note(f"teacher: waiting for {who}, which is training it in {folder}")
+                noted = True
+            self.contexts.stop_if_requested("the teacher was trained")
+            time.sleep(WAITING)
 
     def _make_vectors(self) -> TextVectors:
         """Of the teacher, a recipe that makes it run first; else of the model that is compressed."""

@@ -62,11 +62,21 @@ class RunStatus:
     holder: Holder | None = None
 
 
+class FolderInUseError(UserError):
+    """Another run has the folder, or took it first."""
+
+
+def make_in_use_error(where: str, holder: Holder | None) -> FolderInUseError:
+    """holder: who has it; None: not known."""
+    why, do = str(holder or "another process"), "wait for it, stop it, or choose another folder"
+    return FolderInUseError("another run uses this folder", where=where, why=why, do=do, code=ExitCode.REFUSED)
+
+
 @contextlib.contextmanager
 def run_lock(folder: str | os.PathLike[str]) -> Iterator[Holder]:
     """Hold `folder`, made if need be, for one run; `run.json` in it says so until the block ends.
 
-    Raises UserError (refused, exit 3) naming the holder when another run has it.
+    Raises FolderInUseError (refused, exit 3) naming the holder when another run has it.
     """
     path = atomic.make_folder(folder)
     holder = _myself()
@@ -138,13 +148,11 @@ def _held(path: Path, timeout: float, occupied: Any) -> Iterator[None]:
         lock.release()
 
 
-def _occupied(folder: Path) -> UserError:
+def _occupied(folder: Path) -> FolderInUseError:
     holder = read_holder(folder)
     # Right after its start a run holds the lock before its record is written: a dead one's record is not its name.
     alive = holder is not None and (holder.host != socket.gethostname() or _ticks(holder.pid) == holder.ticks)
-    who = str(holder) if alive else "another process"
-    do = "wait for it, stop it, or choose another folder"
-    return UserError("another run uses this folder", where=str(folder), why=who, do=do, code=ExitCode.REFUSED)
+    return make_in_use_error(str(folder), holder if alive else None)
 
 
 def _beat(path: Path, holder: Holder, stop: threading.Event) -> None:

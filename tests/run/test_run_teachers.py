@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from compress.errors import UserError
+from compress.console import Console
+from compress.contracts import RunOptions
+from compress.errors import ExitCode, Stopped, UserError
 from compress.recipe import Recipe, load_recipe
+from compress.run import run as run_module
 from compress.run import teachers
+from compress.run.run import Run
 from compress.run.teachers import (
     Teachers,
     find_teachers,
@@ -20,6 +24,8 @@ from compress.run.teachers import (
     teacher_recipe,
     teacher_rows,
 )
+from compress.storage import atomic
+from compress.storage.lock import FolderInUseError, Holder, RunStatus
 
 TRAINING = {"steps": 2}
 TASK = {
@@ -151,3 +157,70 @@ def test_only_what_differs_is_taken_over() -> None:
     split = other.model_copy(update={"data": other.data.model_copy(update={"unlabelled_split": "more"})})
     assert overrides(split, other) == [], "a teacher reads labelled rows alone"
     assert overrides(other.model_copy(update={"data": None}), other) == []
+
+
+# --- one teacher for several commands -------------------------------------------------------------------------------
+
+OTHER = RunStatus("running", Holder(7, "there", "", "today", "", 0.0))
+
+
+class Command:
+    """A run whose teacher is a recipe; others may train it at the same time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, found: list[RunStatus], *, in_use: int = 0) -> None:
+        self.in_use, self.trained, self.slept = in_use, 0, 0
+        monkeypatch.setattr(run_module, "lock_status", lambda _: found.pop(0) if found else RunStatus("none"))
+        monkeypatch.setattr(run_module.time, "sleep", self.sleep)
+        monkeypatch.setattr(run_module, "Run", lambda *_, **__: SimpleNamespace(go=self.train))
+        self.run: Any = object.__new__(Run)
+        self.run.options, self.run.console = RunOptions(), Console()
+        self.stopped: list[str] = []
+        self.run.contexts = SimpleNamespace(stop_if_requested=self.stopped.append)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += 1
+
+    def train(self) -> None:
+        if self.in_use:
+            self.in_use -= 1
+            raise FolderInUseError("another run uses this folder", code=ExitCode.REFUSED)
+        self.trained += 1
+
+
+def finish(folder: Path) -> None:
+    """What a command leaves that trained the teacher."""
+    with atomic.new_folder(folder / "model"):
+        pass
+    atomic.write_json(folder / "compress-run.json", {"status": "finished"})
+
+
+def test_a_teacher_that_another_command_trains_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "teacher-1"
+    finish(folder)
+    command = Command(monkeypatch, [OTHER, OTHER, OTHER])
+    command.run._make_teacher(recipe(TASK, name="teacher"), folder, None)
+    assert (command.trained, command.slept) == (0, 3)
+    assert len(command.stopped) == 3, "a signal ends the waiting"
+    assert capsys.readouterr().err.splitlines() == [
+        f"teacher: waiting for process 7 on there, started today, which is training it in {folder}",
+        f"teacher: {folder}/model, from an earlier run of recipe teacher",
+    ]
+
+
+def test_a_command_that_began_a_moment_earlier_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither had the folder when both looked."""
+    command = Command(monkeypatch, [RunStatus("none"), OTHER], in_use=1)
+    command.run._make_teacher(recipe(TASK, name="teacher"), tmp_path / "teacher-1", None)
+    assert (command.trained, command.slept) == (1, 2), "the other was stopped: this one goes on"
+
+
+def test_a_signal_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(before: str) -> None:
+        raise Stopped(f"stopped by SIGINT before {before}")
+
+    command = Command(monkeypatch, [OTHER] * 9)
+    command.run.contexts.stop_if_requested = stop
+    with pytest.raises(Stopped, match="stopped by SIGINT before the teacher was trained"):
+        command.run._make_teacher(recipe(TASK, name="teacher"), tmp_path / "teacher-1", None)
