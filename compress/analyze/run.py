@@ -54,9 +54,7 @@ def analyze(
     if wanted.folder is not None and wanted.folder.exists():
         where = f"--save-embedder {wanted.folder}"
         raise UserError("the folder exists", where=where, do="name a new folder", code=ExitCode.REFUSED)
-    for path in (output, wanted.folder):
-        if path is not None:
-            atomic.require_writable(path)
+    atomic.require_writable(output, wanted.folder)
     places = [folder] if against is None else [folder, resolve(against, options.tracking_uri)]
     names = label_models(places)
     one = open_subject(folder, names[0], options, console.slow_progress)

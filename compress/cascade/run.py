@@ -27,7 +27,7 @@ from compress.run.folder import new_output
 from compress.stages.shared.labelled_data import settings_for
 from compress.stages.shared.validation import task_choice
 from compress.storage import atomic, manifest
-from compress.storage.disk import find_free_folder
+from compress.storage.disk import take_free_folder
 from compress.storage.signals import StopFlag
 from compress.tracking import TrackedRun, experiment, open_requested_run, resolve_store, ui_lines
 
@@ -57,7 +57,7 @@ def cascade(
 
     def open_run(method: str) -> TrackedRun:
         return open_requested_run(
-            find_free_folder(name_run_folder(output)), options, name=output.name, method=method,
+            take_free_folder(name_run_folder(output)), options, name=output.name, method=method,
             quality=f"quality/{task_choice(table)[0]}", warn=console.warn,
         )  # fmt: skip
 

@@ -97,9 +97,7 @@ def _check_places(base: Path, place: Place, shards: ShardOptions, options: RunOp
             what = "already contains predictions" if ours else "exists and contains no predictions of compress predict"
             do = "use --resume to continue, or name a new folder" if ours else "name a new folder"
             raise UserError(f"the output folder {what}", where=f"--output {base}", do=do, code=ExitCode.REFUSED)
-    for path in (base, shards.join, shards.bad_rows):
-        if path is not None:
-            atomic.require_writable(path)
+    atomic.require_writable(base, shards.join, shards.bad_rows)
 
 
 def _describe(request: ModelRequest, answerer: Answerer, shards: ShardOptions) -> dict[str, Any]:

@@ -24,16 +24,19 @@ from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.report.plots import line_chart
 from compress.report.rows import description
+from compress.run.folder import RUNS
 from compress.stages.shared.labelled_data import settings_for
 from compress.stages.shared.task_head import check_same_task
 from compress.storage import atomic
-from compress.storage.disk import find_free_folder
+from compress.storage.disk import take_free_folder
 from compress.tracking import TrackedRun, open_requested_run
 from evaluation.quality.intervals import Interval
 from evaluation.quality.robustness import Figure, Point, differences, robustness
 
 DISTURBANCES: Mapping[str, NoiseSpec] = {"typos": NoiseSpec()}
 """Name of a disturbance → the noise that it is, whatever its rate."""
+
+JSON = "robustness.json"
 
 RATES = (0.0, 0.02, 0.05, 0.1, 0.2)
 """Shares of the letters and digits that are mistyped."""
@@ -128,7 +131,9 @@ def tell(
     folder: Path,
     options: RunOptions,
 ) -> None:
-    """Print the curves, and leave them in the folder as JSON and as a plot, and as an MLflow run."""
+    """Print the curves, and leave them as JSON and as a plot, and as an MLflow run.
+
+    folder: that of --output; where none was asked for, its name or the next free one is taken."""
     count = len(table.split(split))
     models, compared = [c.as_json() for c in curves], None if apart is None else apart.as_json()
     heads, rows = make_table(models, compared)
@@ -151,8 +156,8 @@ def tell(
         "models": models,
         "difference": compared,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_json(folder / "robustness.json", data)
+    folder = take_free_folder(folder) if options.output is None else atomic.make_folder(folder)
+    atomic.write_json(folder / JSON, data)
     shown = {c.name: found for c in curves if (found := _plotted(c))}
     if shown:
         title = f"{curves[0].metric} under {disturbance}, {table.display_name}/{split}"
@@ -170,7 +175,7 @@ def tell(
         _log(run, curves, apart, data, folder)
         run.note(description(heads, rows, lines))
     console.result("")
-    console.result(f"plot     {folder / 'robustness.svg'}" if shown else f"figures  {folder / 'robustness.json'}")
+    console.result(f"plot     {folder / 'robustness.svg'}" if shown else f"figures  {folder / JSON}")
     for line in run.ui_lines():
         console.result(f"see it   {line}")
     console.document({"folder": str(folder), **data})
@@ -199,13 +204,14 @@ def _log(
         run.artifact(path)
 
 
-def free_folder(output: Path | None, name: str, disturbance: str) -> Path:
-    """The folder that was asked for, or one that is free. Raises UserError (refused) for one that holds something."""
-    if output is not None:
-        if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise UserError("the folder is not empty", where=str(output), do="name a new folder", code=ExitCode.REFUSED)
-        return output
-    return find_free_folder(Path("runs") / f"{disturbance}-{name.replace('/', '-')}")
+def choose_folder(output: Path | None, name: str, disturbance: str) -> Path:
+    """The folder that was asked for, or the one whose name the first free folder gets. Raises UserError where it cannot
+    be written, and (refused) for a folder that was asked for and holds something."""
+    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError("the folder is not empty", where=str(output), do="name a new folder", code=ExitCode.REFUSED)
+    folder = output or RUNS / f"{disturbance}-{name.replace('/', '-')}"
+    atomic.require_writable(folder / JSON if folder.is_dir() else folder)
+    return folder
 
 
 def make_table(
@@ -256,7 +262,7 @@ def evaluate_robustness(
     check_disturbance(disturbance)
     folders = [resolve(name, options.tracking_uri) for name in (model, against) if name is not None]
     labels = label_models(folders)
-    output = free_folder(options.output, label_models(folders[:1])[0], disturbance)
+    folder = choose_folder(options.output, label_models(folders[:1])[0], disturbance)
     console = Console(quiet=options.quiet, json=options.json)
     info = inspect_with_names(folders[0], folders[1:])
     recipe, table = open_labelled(info, options, console)
@@ -278,5 +284,5 @@ def evaluate_robustness(
         console.note(f"scoring {label} on {len(rows)} rows with increasing noise")
         how = {"max_length": recipe.data.max_length, "bootstrap": bootstrap, "watch": console.slow_progress}
         curves.append(curve(label, predictor, rows, disturbance, **how))
-    tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, output, options)
+    tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, folder, options)
     return curves

@@ -212,9 +212,15 @@ def new_folder(
             _publish(temp, path, replace)
 
 
-def require_writable(target: str | os.PathLike[str]) -> None:
-    """Raise UserError where a file or folder `target` could not be made, so that this is found before the work whose
-    result it takes. Nothing is left behind, and missing parents are not made."""
+def require_writable(*targets: str | os.PathLike[str] | None) -> None:
+    """Raise UserError where one of the files or folders could not be made, so that this is found before the work whose
+    result they take. None: one that was not asked for. Nothing is left behind, and missing parents are not made."""
+    for target in targets:
+        if target is not None:
+            _require_writable(target)
+
+
+def _require_writable(target: str | os.PathLike[str]) -> None:
     refuse_nul(target)
     path = Path(os.path.abspath(target))
     while not os.path.lexists(path.parent):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from compress.commands import robustness
-from compress.commands.robustness import RATES, Curve, check_disturbance, curve, difference, free_folder, make_table
+from compress.commands.robustness import RATES, Curve, check_disturbance, choose_folder, curve, difference, make_table
 from compress.data.tables.table import Rows
 from compress.errors import ExitCode, UserError
 from evaluation.quality.draws import of_mean
@@ -131,13 +131,13 @@ def test_a_misspelt_disturbance_is_answered_with_the_nearest() -> None:
 def test_a_folder_that_holds_something_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plain = Path("runs/typos-a-student")
-    assert free_folder(None, "a/student", "typos") == plain
+    assert choose_folder(None, "a/student", "typos") == plain
+    assert not plain.parent.exists(), "a command that fails later leaves no folder"
     plain.mkdir(parents=True)
-    (tmp_path / "runs/typos-a-student-2").mkdir()
-    assert free_folder(None, "a/student", "typos") == Path("runs/typos-a-student-3")
-    assert free_folder(plain, "a", "typos") == plain, "an empty folder that is named is taken"
+    assert choose_folder(None, "a/student", "typos") == plain, "the next free one is taken when it is written"
+    assert choose_folder(plain, "a", "typos") == plain, "an empty folder that is named is taken"
     (plain / "x").write_text("", encoding="utf-8")
     for taken in (plain, plain / "x"):
         with pytest.raises(UserError, match="the folder is not empty") as refused:
-            free_folder(taken, "a", "typos")
+            choose_folder(taken, "a", "typos")
         assert refused.value.code == ExitCode.REFUSED
