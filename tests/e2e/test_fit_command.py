@@ -54,6 +54,8 @@ def test_what_a_fit_leaves(here: Path, compress: Cli) -> None:
     model = Path(told["model"])
     found = json.loads((model / "certificate.json").read_text())
     assert told["certificate"] == found
+    written = list(model.parent.rglob("certificate.json"))
+    assert written == [model / "certificate.json"], "a second one would not change with verify --measured"
     assert found["size_mb"] * 1e6 == (model / "model.onnx").stat().st_size <= 50_000
     assert found["status"] in ("certified", "uncertified")
     assert found["bounds"] == {"max_mb": 0.05, "max_ms": None, "max_drop": None, "objective": "quality"}

@@ -20,7 +20,6 @@ from compress.measure.models import measure
 from compress.measure.subject import Subject
 from compress.run.publish import log_measured
 from compress.stages.shared.labelled_data import settings_for
-from compress.storage import atomic
 
 METRICS = {"fit/speedup": "speedup", "fit/size_mb": "size_mb"}
 """MLflow name → key of the certificate."""
@@ -50,8 +49,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
         shared=int(find_overlap(case.table.split("test"), [case.table.split("validation")], exact=True).sum()),
     )
     certificate.write(model, found)
-    atomic.write_json(path / certificate.CERTIFICATE, found)
-    log.artifact(path / certificate.CERTIFICATE)
+    log.artifact(model / certificate.CERTIFICATE)
     log.tags({"compress.certificate": found["status"]})
     log.metrics({key: found[name] for key, name in METRICS.items() if found[name] is not None})
     return found
