@@ -61,7 +61,13 @@ class Megabytes(click.ParamType):
     help="Plan for the machine that `compress profile` measured in this file, instead of this machine.",
 )
 @click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Batch size: texts per call.")
-@click.option("--time", "seconds", type=Duration(), help="Time limit, such as 10m (default: none).")
+@click.option(
+    "--time",
+    "seconds",
+    type=Duration(),
+    help="Time limit, such as 10m (default: none): candidates that would exceed it are not built or trained. The "
+    "first measurements and one candidate are always completed.",
+)
 @click.option(
     "--plans",
     type=click.IntRange(1, 64),
