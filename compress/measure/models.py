@@ -217,7 +217,7 @@ def _compare_with_teacher(
     """Quality against the teacher, by MLflow name."""
     values = compare_quality(ours.scored, theirs.scored, metric, bootstrap)
     values |= compute_similarity(_compare(predictor, ours, theirs, rows), bootstrap)
-    return values | compute_retained_quality(ours.scored, theirs.scored, metric)
+    return values | compute_retained_quality(ours.scored, theirs.scored, metric, bootstrap)
 
 
 def _calibrated(

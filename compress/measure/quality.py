@@ -62,14 +62,16 @@ def compute_similarity(alike: Fidelity, bootstrap: int) -> dict[str, float]:
     return values
 
 
-def compute_retained_quality(ours: ScoredAnswers, theirs: ScoredAnswers, metric: str) -> dict[str, float]:
+def compute_retained_quality(
+    ours: ScoredAnswers, theirs: ScoredAnswers, metric: str, bootstrap: int
+) -> dict[str, float]:
     """Percent of the teacher's main metric, and of what it has above chance where chance is not 0; left out where the
-    teacher has nothing above zero, or above chance."""
+    teacher has nothing above zero, or is not measurably above chance: on a few rows the share could be anything."""
     reference, value, chance = theirs.value(metric), ours.value(metric), ours.chance.get(metric, 0.0)
     if not (reference > 0 and np.isfinite(value)):
         return {}
     found = {QUALITY_KEPT: 100 * value / reference}
-    if chance > 0 and reference > chance:
+    if chance > 0 and theirs.interval(metric, resamples=bootstrap).low > chance:
         found[KEPT_ABOVE_CHANCE] = 100 * (value - chance) / (reference - chance)
     return found
 

@@ -25,19 +25,21 @@ def rows(count: int) -> list[bool]:
 
 
 def test_what_is_kept_is_a_share_of_the_teacher() -> None:
-    found = compute_retained_quality(scored(rows(6)), scored(rows(8)), "accuracy")
+    found = compute_retained_quality(scored(rows(6)), scored(rows(8)), "accuracy", 50)
     assert found == {"vs_teacher/quality_kept_pct": pytest.approx(75.0)}
 
 
 def test_what_is_kept_above_chance_leaves_the_best_constant_answer_out() -> None:
-    found = compute_retained_quality(scored(rows(6), chance=0.5), scored(rows(8)), "accuracy")
-    assert found["vs_teacher/quality_kept_above_chance_pct"] == pytest.approx(100 * 0.1 / 0.3)
-    no_better = compute_retained_quality(scored(rows(6), chance=0.8), scored(rows(8)), "accuracy")
+    found = compute_retained_quality(scored(rows(6), chance=0.5), scored(rows(9)), "accuracy", 50)
+    assert found["vs_teacher/quality_kept_above_chance_pct"] == pytest.approx(100 * 0.1 / 0.4)
+    no_better = compute_retained_quality(scored(rows(6), chance=0.9), scored(rows(9)), "accuracy", 50)
     assert list(no_better) == ["vs_teacher/quality_kept_pct"], "a teacher at chance has nothing above it"
+    two = compute_retained_quality(scored([False] * 2, chance=0.5), scored([True] * 2), "accuracy", 50)
+    assert two == {"vs_teacher/quality_kept_pct": 0.0}, "-100 % above chance, where two rows show nothing"
 
 
 def test_a_teacher_that_is_never_right_is_no_measure() -> None:
-    assert compute_retained_quality(scored(rows(6)), scored(rows(0)), "accuracy") == {}
+    assert compute_retained_quality(scored(rows(6)), scored(rows(0)), "accuracy", 50) == {}
 
 
 def test_the_sign_test_counts_rows_that_only_one_answers_right() -> None:
