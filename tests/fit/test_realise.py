@@ -26,6 +26,7 @@ from compress.encoder.integers.fake_quantized import list_quantized_modules, set
 from compress.encoder.modules.model import Model
 from compress.encoder.reshape.cut import OUTPUTS, KeptUnits, prune_units
 from compress.fit.cost import block_table as blocktable
+from compress.fit.cost import cost_model
 from compress.fit.cost.cost_model import Costs
 from compress.fit.cost.serving import FEW_BITS, FLOAT, Bits, Serving, content, quantize_to_bits
 from compress.fit.loss import curves, study
@@ -532,3 +533,17 @@ def test_the_ranges_that_lose_less_within_the_bounds_are_chosen(plain: Case) -> 
     assert cheap.lower_bounds[0] <= alone.lower_bounds[0] == least
     free = Search([plain.space, faster], Bounds(max_mb=whole.mb), whole, 3)
     assert {plan.ranges for plan in free.forecast()} == {"per-token"}, "nothing asks for speed"
+
+
+def test_a_fit_that_goes_on_plans_with_what_it_measured(plain: Case, tmp_path: Path) -> None:
+    how = {"batch": 1, "length": plain.serving.length, "device": "cpu", "texts": None}
+    table = cost_model.name_table(plain.loaded.config, plain.loaded.heads, plain.serving)
+    timing = judged(plain.space.plan_whole_model(8), 4.0).timing
+    for static in (cost_model.StaticRanges(3.0, 0.01), None):
+        Costs(plain.serving, plain.blocks, table, 0.8, 1.0, timing, static).write(tmp_path)
+        found = cost_model.of(plain.loaded, None, how, tmp_path, Console(quiet=True))
+        assert (found.static, found.factor, found.timing) == (static, 0.8, timing)
+    content = json.loads((tmp_path / cost_model.FILE).read_text())
+    del content["static"]  # of an earlier version
+    (tmp_path / cost_model.FILE).write_text(json.dumps(content))
+    assert cost_model.of(plain.loaded, None, how, tmp_path, Console(quiet=True)).static is None
