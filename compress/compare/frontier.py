@@ -10,6 +10,7 @@ from compress.compare.rows import CONDITIONS, SERVING, Row
 from compress.contracts import fixed_length_of
 from compress.data.tables.table import format_count
 from compress.errors import ExitCode, UserError, list_some, printable
+from compress.report.rows import title
 from evaluation.frontier import TOLERANCE, frontier
 
 ON, OPEN, DOMINATED, UNRANKED = "on it", "undecided", "dominated", "not ranked"
@@ -100,13 +101,13 @@ def _describe_ranking(rows: Sequence[Row], able: Sequence[Row], single: Sequence
     data = Counter(row.data for row in rows if row.quality is not None)
     if len(data) > 1:
         told = "; ".join(
-            f"{format_count(n)} {kind[0]} on {kind[3] or '?'} rows of {_find_dataset(rows, kind)}"
+            f"{format_count(n)}: {title(kind[0])} on {kind[3] or '?'} rows of {_find_dataset(rows, kind)}"
             for kind, n in data.most_common(4)
         )
         lines.append(f"quality was measured on different data or with different metrics, so it is not ranked: {told}")
     elif data:
         kind = next(iter(data))
-        lines.append(f"quality: {kind[0]} on {kind[3] or '?'} rows of {_find_dataset(rows, kind)}")
+        lines.append(f"quality: {title(kind[0])} on {kind[3] or '?'} rows of {_find_dataset(rows, kind)}")
     kinds = {c for row in rows if (c := row.conditions) is not None}
     if len(kinds) == 1:
         runtimes = sorted({row.runtime for row in rows if row.runtime is not None})

@@ -10,7 +10,7 @@ from typing import Any
 
 from compress.compare.frontier import RankedRow
 from compress.compare.rows import LATENCY, MEAN, SIZE, SPEEDUP, Row
-from compress.report.rows import in_percent, title
+from compress.report.rows import title
 from evaluation.frontier import TOLERANCE
 from evaluation.quality.intervals import Interval
 
@@ -144,9 +144,8 @@ def _format_ratio(ratio: float, more: str, less: str) -> str:
 
 
 def _describe_difference(row: Row, found: Interval) -> str:
-    metric = row.metric or ""
-    scale, unit = (100, "points of ") if in_percent(metric) else (1, "")
-    text = f"{scale * found.value:+.1f} [{scale * found.low:+.1f}, {scale * found.high:+.1f}] {unit}{title(metric)}"
+    ends = f"{100 * found.value:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    text = f"{ends} points of {title(row.metric or '')}"
     if found.high < 0:
         return f"a measurable loss ({text})"
     return f"a measurable gain ({text})" if found.low > 0 else f"no measurable loss ({text})"

@@ -106,6 +106,13 @@ def test_a_dominated_row_says_by_which_and_json_how() -> None:
     assert (second["frontier"], second["by"], second["paired"]) == ("on it", None, None)
 
 
+def test_notes_name_the_metric_as_the_table_does() -> None:
+    searched = row("b", context={"metric": "ndcg_at_10"}, values={"quality/ndcg_at_10": 0.9})
+    assert "quality: nDCG@10 on 200 rows of opinions/test" in rank_rows([searched])[1]
+    told = "1 row: accuracy on 200 rows of opinions/test; 1 row: nDCG@10 on 200 rows of opinions/test"
+    assert any(line.endswith(f"so it is not ranked: {told}") for line in rank_rows([row("a"), searched])[1])
+
+
 def test_rows_without_resamples_are_compared_by_unpaired_intervals_and_said() -> None:
     judged, notes = rank_rows([row("worse", 178, 40.0, 8.0, paired=False), row("better", 180, 10.0, 4.0)])
     assert (judged[0].place, judged[0].by) == ("undecided", "better")

@@ -10,8 +10,9 @@ from compare_rows import row
 
 from compress.compare.frontier import rank_rows
 from compress.compare.rows import Row
-from compress.compare.verdict import Verdict, decide
+from compress.compare.verdict import Verdict, _describe_difference, decide
 from compress.tracking.reading import PARENT, StoredRun
+from evaluation.quality.intervals import Interval
 
 TEACHER: dict[str, Any] = {"facts": {"role": "teacher"}}
 
@@ -38,6 +39,13 @@ def test_the_smallest_and_fastest_without_a_measurable_loss() -> None:
     assert first == f"verdict: {found.sentence}"
     assert "  not student: 2.0x larger and 1.3x slower" in others
     assert found.as_json()["why_not"] == found.reasons
+
+
+@pytest.mark.parametrize(("metric", "name"), [("accuracy", "accuracy"), ("ndcg_at_10", "nDCG@10")])
+def test_differences_are_points_whatever_the_metric(metric: str, name: str) -> None:
+    made = row("a", context={"metric": metric}, values={f"quality/{metric}": 0.9})
+    text = _describe_difference(made, Interval(-0.0123, -0.04, 0.01, 200, 1000))
+    assert text == f"no measurable loss (-1.2 [-4.0, +1.0] points of {name})"
 
 
 def test_nothing_is_shipped_that_loses_measurably() -> None:
