@@ -1,7 +1,7 @@
 """Vectors in fewer bytes: the first dimensions only, int8 and binary codes, and what a search over them finds.
 
-Codes are those of sentence-transformers' `quantize_embeddings`: int8 divides the range of each dimension into 255
-steps, binary keeps signs. Queries stay floats.
+Codes are those of `quantize_embeddings` of sentence-transformers 6.2: int8 divides the range of each dimension into 255
+steps and rounds down, binary keeps signs. Queries stay floats.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def fit_ranges(vectors: NDArray) -> NDArray[np.float32]:
 
 def to_int8(vectors: NDArray, ranges: NDArray) -> NDArray[np.int8]:
     """(N, D) codes -128..127; values outside the ranges get the nearest code."""
-    codes = (vectors - ranges[0]) / _steps(ranges) - 128
-    return np.clip(codes, -128, 127).astype(np.int8)
+    codes = np.floor((vectors - ranges[0]) / _steps(ranges))
+    return (np.clip(codes, 0, 255) - 128).astype(np.int8)
 
 
 def from_int8(codes: NDArray[np.int8], ranges: NDArray) -> NDArray[np.float32]:
-    """The middle of what each code stands for (N, D); codes are rounded towards zero."""
-    middle = codes.astype(np.float32) + 128 + 0.5 * np.sign(codes)
+    """The middle of what each code stands for (N, D)."""
+    middle = codes.astype(np.float32) + 128.5
     return (middle * _steps(ranges) + ranges[0]).astype(np.float32)
 
 
