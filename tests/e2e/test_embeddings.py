@@ -272,6 +272,7 @@ def test_an_exported_file_gives_vectors_and_the_states_that_are_pooled(mine: Pat
     assert done.code == 2, done.out
     done = compress("export", mine, "--to", "hf", "--output", "hf", "--threads", "1")
     assert done.code == 0, done.err
+    assert "smallest cosine 1.000000" in done.out, "vectors agree in no class"
     same_vectors(Path("hf"), mine)
 
 
@@ -440,6 +441,11 @@ def test_fewer_dimensions_and_stored_vectors(mine: Path, compress: Cli) -> None:
     assert (done.code, done.line) == (
         2, f"error: --dimensions: 17 dimensions: the vectors of {mine} have 16 dimensions; give 1 to 16",
     )  # fmt: skip
+    done = compress("reduce-dimensions", mine, *DATA, "--dimensions", "6", "--rows", "5", "--no-recover")
+    assert (done.code, done.line) == (
+        2, "error: --dimensions 6: 5 texts cannot fit 6 dimensions; give more texts, or 5 dimensions or less",
+    )  # fmt: skip
+    assert "\nvectors " not in done.err, "no text was embedded"
     done = compress("reduce-dimensions", mine, *DATA, "--dimensions", "17", "--no-recover")
     assert (done.code, done.line) == (
         2, f"error: --dimensions 17: 17 dimensions: the vectors of {mine} have 16; give 16 or less",

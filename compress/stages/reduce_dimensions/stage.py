@@ -56,11 +56,13 @@ class Stage:
                 f"{kept} dimensions", where="dimensions", why=f"the vectors of {original.folder} have {head.labels}",
                 do=f"give {head.labels} or less",
             )  # fmt: skip
-        vectors = self._embed(original)
-        if len(vectors) < kept:
+        rows = min(self.spec.rows, len(c.table().split("train")))
+        if rows < kept:
             raise UserError(
-                f"{len(vectors)} texts cannot fit {kept} dimensions", where="dimensions", do="give more texts"
-            )
+                f"{rows} texts cannot fit {kept} dimensions", where="dimensions",
+                do=f"give more texts, or {rows} dimensions or less",
+            )  # fmt: skip
+        vectors = self._embed(original, rows)
         directions = rotation.find_directions(vectors, kept)
         units = torch.nn.functional.normalize(vectors, dim=1)
         share = float((units @ directions).square().sum() / len(units))
@@ -78,12 +80,11 @@ class Stage:
             },
         )
 
-    def _embed(self, original: Original) -> torch.Tensor:
-        """(N, D) fp32 vectors of the first training texts."""
+    def _embed(self, original: Original, rows: int) -> torch.Tensor:
+        """(rows, D) fp32 vectors of the first training texts."""
         c = self.context
         model = prepare(original.loaded.model, c.precision)
         found, done = [], 0
-        rows = min(self.spec.rows, len(c.table().split("train")))
         with c.workshop.progress("vectors", rows, "texts") as progress:
             for batch in original.batches(BATCH_ROWS):
                 c.workshop.stop()
