@@ -29,7 +29,7 @@ from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import read_max_length
-from compress.onnx.check import ROWS, Check, ReferenceOutputs, compare, file_answer, model_answer
+from compress.onnx.check import ROWS, Check, ReferenceOutputs, compute_reference, file_answer
 from compress.onnx.gpu_session import open_on_gpu
 from compress.onnx.model_file import FILE, require_publishable
 from compress.onnx.openvino_session import FILES as OPENVINO
@@ -158,7 +158,7 @@ def _stock_checked(
             console.note("transformers is not installed: its outputs were not compared")
             return kind, None
         head = "task" if "task" in stock_heads(loaded.heads) else None
-        check = compare(model_answer(loaded.model, head), answer, batches, what)
+        check = compute_reference(loaded.model, head, batches, what).check(answer)
     check.require(str(kind), str(loaded.path))
     console.result(check.sentence())
     return kind, vars(check)

@@ -188,13 +188,6 @@ def _drop_close_rows(model: Model, batches: Sequence[Batch]) -> Sequence[Batch]:
     return kept or batches
 
 
-def compare(
-    expected: Answer, found: Answer, batches: Sequence[Batch], what: str, tolerance: float = TOLERANCE
-) -> Check:
-    """Two float models asked for the same rows. what: these are, for people."""
-    return ReferenceOutputs(batches, [expected(batch) for batch in batches], what).check(found)
-
-
 def _distance(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> float:
     return _mean([np.abs(one - other) for one, other in zip(left, right, strict=True)])
 

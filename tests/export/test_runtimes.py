@@ -15,7 +15,7 @@ import pytest
 from compress.contracts import Batch
 from compress.errors import ExitCode, UserError
 from compress.onnx import model_file as deployed
-from compress.onnx.check import TOLERANCE, compare
+from compress.onnx.check import ReferenceOutputs
 from compress.onnx.openvino_session import OpenVinoSession
 from compress.onnx.runtimes import RUNTIMES, versions
 from compress.onnx.session import FileSession, OnnxSession
@@ -128,13 +128,14 @@ def test_the_usual_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_check_tells_what_is_wrong() -> None:
     batch = _batch()
     right = np.asarray([[1.0, 2.0], [3.0, 1.0]], np.float32)
-    same = compare(lambda _: right, lambda _: right, [batch], "random tokens", TOLERANCE)
+    expected = ReferenceOutputs([batch], [right], "random tokens")
+    same = expected.check(lambda _: right)
     assert same.complaint is None
     assert same.agreement == 1.0
-    other = compare(lambda _: right, lambda _: np.add(right, [[0, -1.5], [0, 0]]), [batch], "random tokens", TOLERANCE)
+    other = expected.check(lambda _: np.add(right, [[0, -1.5], [0, 0]]))
     assert other.complaint == "its outputs differ from the model's by 1.5e+00, allowed: at most 3.0e-04"
     assert (other.agreement, other.mean) == (0.5, 0.375)
-    assert compare(lambda _: right, lambda _: right * np.nan, [batch], "random tokens", TOLERANCE).complaint
+    assert expected.check(lambda _: right * np.nan).complaint
 
 
 def _batch() -> Batch:
