@@ -50,6 +50,7 @@ def list_(experiment: str | None, limit: int, deleted: bool, tracking_uri: str |
     """List runs, newest first; a run whose process has died has the status dead."""
     import dataclasses
 
+    from compress.report.rows import format_figure, title
     from compress.tracking.listing import list_runs
 
     console, store = _open(tracking_uri, as_json)
@@ -57,7 +58,7 @@ def list_(experiment: str | None, limit: int, deleted: bool, tracking_uri: str |
     table = []
     for r in rows:
         value = r.metrics.get(f"quality/{r.metric}")
-        quality = "" if value is None else f"{r.metric} {value:.4f}"
+        quality = "" if value is None else f"{title(r.metric)} {format_figure(r.metric, value)}"
         figures = (r.metrics.get(c, "") for c in COLUMNS)
         table.append([r.run_id[:8], r.name, r.experiment, r.role, r.status, quality, *figures])
     console.table("", ["id", "name", "experiment", "role", "status", "quality", *COLUMNS], table)

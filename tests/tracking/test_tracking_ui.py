@@ -177,7 +177,7 @@ def test_runs_list_and_show(
     assert main(["runs", "list"]) == 0
     listed = capsys.readouterr().out
     assert "student" in listed
-    assert "accuracy 0.9000" in listed
+    assert "accuracy 90.00 %" in listed
     assert main(["runs", "show", "student"]) == 0
     assert "quality/accuracy" in capsys.readouterr().out
     assert main(["runs", "show", "studnet"]) == 2
