@@ -35,6 +35,11 @@ class Candidate:
     right: np.ndarray
     latency: TextLatency
 
+    @property
+    def is_quantized(self) -> bool:
+        """Whether its weights are rounded."""
+        return self.predictor.config.quantization is not None
+
 
 def measure_candidates(request: CascadeRequest) -> list[Candidate]:
     """All models, the fastest first."""
@@ -58,8 +63,13 @@ def measure_candidates(request: CascadeRequest) -> list[Candidate]:
 
 
 def find_parent(candidates: Sequence[Candidate]) -> int:
-    """The place of the model that losses are measured against: the largest, of equal ones the slowest."""
-    return max(range(len(candidates)), key=lambda i: (candidates[i].parameters, candidates[i].latency.mean))
+    """The place of the model that losses are measured against: the largest, of equally large ones one that is not
+    quantized, of several the slowest."""
+
+    def rank(one: Candidate) -> tuple[int, bool, float]:
+        return one.parameters, not one.is_quantized, one.latency.mean
+
+    return max(range(len(candidates)), key=lambda place: rank(candidates[place]))
 
 
 def gather_scores(candidates: Sequence[Candidate]) -> ScoredModels:

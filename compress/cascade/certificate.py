@@ -175,7 +175,7 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
     difference, chosen = found["difference"], found["chosen_on"]
     if difference["value"] is None:
         return "no guarantee: the difference to the parent is undefined on these rows"
-    most, bound = -100 * difference["low"], found["bounds"]["max_drop"]
+    most, bound = 0 - 100 * difference["low"], found["bounds"]["max_drop"]
     metric = title(found["quality"]["metric"])
     proof = (
         f"so the bound of {format_points(bound)} is proven at this level"
@@ -189,9 +189,10 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
     except_for = (
         f", except that {format_count(shared, 'test row')} of {found['rows']:,} were among them" if shared else ""
     )
+    loss = f"at most {most:.2f} points are lost" if most >= 0 else f"at least {-most:.2f} points are gained"
     points = f"{format_ends(difference, 100, '+')} points of {metric} (paired 95 % interval)"
     return (
-        f"against the parent {points}: on texts like these at most {most:.2f} points are lost, {proof}. "
+        f"against the parent {points}: on texts like these {loss}, {proof}. "
         f"The interval holds because {what} and thresholds were chosen "
         f"on {format_count(chosen['rows'], chosen['split'] + ' row')} before a test row was read{except_for}"
     )
@@ -206,9 +207,10 @@ def _describe_latency(found: Mapping[str, Any]) -> str:
         f"mean {latency['mean']:.2f} ms for a text, median {latency['p50']:.2f}, p95 {latency['p95']:.2f}, "
         f"{latency['tokenization']:.2f} of the mean tokenization{how}"
     )
-    if parent["mean"] is not None and speedup is not None:
+    if parent["mean"] is not None:
         name, mean = found["parent"]["name"], parent["mean"]
-        line += f"; {speedup:.2f}x the speed of {name} by the median rounds; the mean of {name} is {mean:.2f} ms"
+        faster = "" if speedup is None else f"; {speedup:.2f}x the speed of {name} by the median rounds"
+        line += f"{faster}; the mean of {name} is {mean:.2f} ms"
     return line
 
 

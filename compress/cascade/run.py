@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from compress.cascade.request import CascadeRequest, require_one, require_severa
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.contracts.confidence import CONFIDENCE
+from compress.data.tasks import task_of
 from compress.errors import ExitCode, UserError
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
@@ -78,6 +80,7 @@ def cascade(
         document["folder"] = str(output)
         console.result(f"wrote {output}, a copy of {document['chosen'][0]}")
     found = document["certificate"]
+    console.result(f"use it   compress predict {shlex.quote(str(output))} {task_of(table.task).example}")
     if found is not None:
         for line in ui_lines(store, experiment(options)):
             console.result(f"see it   {line}")

@@ -14,6 +14,7 @@ from cascade.conftest import ROWS, Maker, write_cascade
 
 import compress
 from compress.cascade import certificate, run
+from compress.cascade.candidates import find_parent
 from compress.cascade.certificate import describe_choice, describe_guarantee
 from compress.cascade.request import CascadeRequest
 from compress.encoder.config.encoder import HeadConfig
@@ -168,6 +169,10 @@ def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
     assert "-0.10 [-0.60, +0.40] points of macro F1 (paired" in said
     assert "met on these rows and not proven for others" in said
     assert said.endswith("chosen on 872 validation rows before a test row was read")
+    better = {"value": 0.02, "low": 0.0123, "high": 0.03}
+    assert "on texts like these at least 1.23 points are gained, so the bound" in describe_guarantee(
+        {**found, "difference": better}
+    )
     found |= {"chosen_on": {"rows": 872, "split": "validation", "shared_rows": 3}, "rows": 1821}
     assert describe_guarantee(found).endswith(
         "chosen on 872 validation rows before a test row was read, except that 3 test rows of 1,821 were among them"
@@ -182,7 +187,20 @@ def test_the_speed_is_the_one_of_the_table() -> None:
     }  # fmt: skip
     said = certificate._describe_latency(found)
     assert said.endswith("1.50x the speed of big by the median rounds; the mean of big is 14.00 ms")
-    assert "the speed" not in certificate._describe_latency({**found, "speedup": None})
+    unknown = certificate._describe_latency({**found, "speedup": None})
+    assert unknown.endswith("tokenization; the mean of big is 14.00 ms"), "the ratio may be unknown, the time is not"
+
+
+def test_equally_large_models_are_compared_with_the_float_one() -> None:
+    """An int8 model may be the slower one, as of a narrow model or on a busy machine."""
+
+    def candidate(name: str, parameters: int, is_quantized: bool, ms: float) -> Any:
+        latency = SimpleNamespace(mean=ms)
+        return SimpleNamespace(name=name, parameters=parameters, is_quantized=is_quantized, latency=latency)
+
+    found = [candidate("half", 5, False, 1.0), candidate("parent", 9, False, 2.0), candidate("int8", 9, True, 3.0)]
+    assert found[find_parent(found)].name == "parent"
+    assert find_parent([*found, candidate("slow", 9, False, 4.0)]) == 3
 
 
 def test_the_choice_says_for_which_models_its_confidence_holds() -> None:
