@@ -52,9 +52,8 @@ def test_a_row_of_each_figure_with_the_teachers_beside_it() -> None:
 
 
 def test_the_head_names_what_hubs_know() -> None:
-    parents = tuple(
-        Parent(role="base", name=name, fingerprint="0") for name in ("org/base", "model", "/home/me/x", "org/base")
-    )
+    names = ("org/base", "model", "run/student", "/home/me/x", "org/base")
+    parents = tuple(Parent(role="base", name=name, fingerprint="0") for name in names)
     meta = FolderMeta(
         method="prune_layers", task="classification", lineage=parents, language=("no", "de"), license="apache-2.0",
         data=DataNote(name="hf:org/reviews", fingerprint="0", rows={}),

@@ -28,7 +28,7 @@ def format_front(meta: FolderMeta, facts: Facts) -> str:
     if meta.license is not None and _LICENSE.fullmatch(meta.license):
         lines.append(f"license: {_quoted(meta.license)}")
     parents = list(dict.fromkeys(p.name for p in meta.lineage if _HUB_NAME.fullmatch(p.name)))
-    parents = [name for name in parents if name not in RESULTS]
+    parents = [name for name in parents if name.rpartition("/")[2] not in RESULTS]  # nor run/student
     if parents:
         lines.append(f"base_model: [{', '.join(map(_quoted, parents))}]")
         lines += ["base_model_relation: quantized"] if facts.quantized else []
