@@ -47,9 +47,14 @@ _COLOURS = {
     "factorize": "#0d9488",
     "sparsify": "#854d0e",
     "quantize": "#16a34a",
+    "drop-tokens": "#be123c",
+    "make-static": "#475569",
+    "reduce-dimensions": "#0369a1",
     "fit": "#65a30d",
+    "cascade": "#c026d3",
+    "early-exit": "#4f46e5",
 }
-_SPARE = ("#c026d3", "#4f46e5", "#be123c", "#15803d", "#a16207", "#0369a1")
+_SPARE = ("#86198f", "#15803d", "#a16207", "#1d4ed8")
 
 _BAD_KEY = re.compile(r"[^/\w.\- :]")  # letters of any script, as MLflow has it
 _CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)(?:[^/\s:@]+:[^\s'\"]*@|[^/\s@]*@)")

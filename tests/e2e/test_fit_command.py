@@ -56,6 +56,7 @@ def test_what_a_fit_leaves(here: Path, compress: Cli) -> None:
     assert told["certificate"] == found
     written = list(model.parent.rglob("certificate.json"))
     assert written == [model / "certificate.json"], "a second one would not change with verify --measured"
+    assert read(model.parent / "parent").start["name"] == f"{model.parent.name}/parent", "nothing taught"
     assert found["size_mb"] * 1e6 == (model / "model.onnx").stat().st_size <= 50_000
     assert found["status"] in ("certified", "uncertified")
     assert found["bounds"] == {"max_mb": 0.05, "max_ms": None, "max_drop": None, "objective": "quality"}

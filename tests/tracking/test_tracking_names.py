@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compress import registry
+from compress.cascade.certificate import METHODS
 from compress.tracking import names
 
 
@@ -122,4 +124,6 @@ def test_colours_tell_the_teacher_and_the_methods_apart() -> None:
     assert len(set(known)) == len(known)
     assert names.colour("finetune", "teacher") == names.colour("anything", "teacher") == "#1f2937"
     assert names.colour("prune_layers") == names.colour("prune-layers"), "a stage's method is its kind"
+    made = [*(kind for kind in registry.stages() if kind not in ("tokenizer", "export")), *METHODS.values(), "fit"]
+    assert len({names.colour(method) for method in made}) == len(made), "on one page they are told apart"
     assert names.colour("some-new-method") == names.colour("some-new-method")

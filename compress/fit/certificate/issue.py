@@ -34,7 +34,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
     measured = _measured(case, path.name, model, runtime, timing)
     log_measured(
         log, case.console, measured, table=case.table, method="fit", told=(), reference="parent",
-        child=lambda role: journal.child(path / "parent", role, "teacher"),
+        child=lambda role: journal.child(path / "parent", "parent", role),
     )  # fmt: skip
     deployed = [model / certificate.ONNX] if bench.serving.writes else sorted(model.glob("*.safetensors"))
     found = certificate.issue(
