@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from compress.commands.evaluate import evaluate
 from compress.console import Console
-from compress.contracts import FAKE, RunOptions
+from compress.contracts import FAKE, Measurement, RunOptions
 from compress.data.tasks import example_of
 from compress.errors import ExitCode, UserError
 from compress.measure.measured_model import GAP
@@ -21,7 +22,7 @@ from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import identity
 from compress.onnx.model_file import require_publishable
 from compress.predict.service import columns_of
-from compress.report.rows import title
+from compress.report.rows import headline, title
 from compress.tracking import experiment, registering, resolve_store
 from compress.tracking.pyfunc import write_loader
 from evaluation.cost.device import describe
@@ -331,5 +332,11 @@ def _build_candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str
 
 
 def _describe_version(held: registering.Version) -> str:
-    shown = [f"{key.rpartition('/')[2]} {value}" for key, value in held.tags.items() if "/" in key]
-    return ", ".join(shown) or f"fingerprint {held.fingerprint[:12] or 'unknown'}"
+    """Its figures, which `_build_candidate` chose."""
+    values = {}
+    for key, value in held.tags.items():
+        with contextlib.suppress(ValueError):  # tags may be set by anybody
+            values |= {key: float(value)} if "/" in key else {}
+    metric = next((key.partition("/")[2] for key in values if key.startswith("quality/")), "")
+    shown = headline(Measurement(values, {"metric": metric}))
+    return shown or f"fingerprint {held.fingerprint[:12] or 'unknown'}"

@@ -133,7 +133,7 @@ def test_an_alias_that_is_taken_is_told_and_moved_on_request(
     assert _promote(store, first, "--as", "champion") == 0
     assert _promote(store, second, "--as", "champion") == 3
     said = capsys.readouterr().err
-    assert "error: --as champion: version 1 of 'opinions' already has this alias: accuracy 0.9" in said
+    assert "error: --as champion: version 1 of 'opinions' already has this alias: accuracy 90.00 %, " in said
     assert "add --replace to move it" in said
     assert _promote(store, second, "--as", "champion", "--replace", "--dry-run") == 0
     assert "would register" in capsys.readouterr().out
