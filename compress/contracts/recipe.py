@@ -147,6 +147,10 @@ class StageSpec(Frozen):
         """The kind of the first objective that compares sentence embeddings; None: there is none."""
         return None
 
+    def turns_vectors(self) -> bool:
+        """Whether its sentence embeddings have other axes than its parent's: cosines between the two mean nothing."""
+        return False
+
     def answers_task(self) -> bool:
         """Whether its model may answer the task: one made from text alone does not, whatever head it has."""
         return self.for_task and getattr(self, "level", "task_specific") == "task_specific"

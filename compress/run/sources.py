@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import compress
 from compress.data.reading.corpus import Corpus
 from compress.data.reading.pool import TextVectors
 from compress.data.tables.table import Table
+from compress.data.task import METRIC
+from compress.data.tasks.embedding import OVERLAP, form_of
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.cross_encoder import RANKING
@@ -20,7 +23,7 @@ from compress.modelfolder.sentence_head import EMBEDDING
 from compress.run.selection import Selection
 from compress.run.teachers import is_recipe, teacher_folder
 from compress.stages.shared.corpora import open_corpus_of, words_read
-from compress.stages.shared.labelled_data import open_table_of
+from compress.stages.shared.labelled_data import get_requested_settings, open_table_of
 from compress.stages.shared.model_shape import make_no_vectors_error, make_vector_objective_error
 from compress.stages.shared.validation import task_choice
 from compress.tracking.view import DEFAULT_QUALITY
@@ -51,7 +54,7 @@ class Sources:
                     raise make_no_vectors_error(first.kind)
                 if (objective := first.vector_objective()) is not None:
                     raise make_vector_objective_error(objective, ranks=head.problem == RANKING)
-            self.opened_table = open_table_of(self.selection.recipe, model, vectors=self.vectors)
+            self.opened_table = self._choose_metric(open_table_of(self.selection.recipe, model, vectors=self.vectors))
             self._note(self.opened_table.notes)
         return self.opened_table
 
@@ -62,6 +65,16 @@ class Sources:
             self.opened_corpus = open_corpus_of(self.selection.recipe, lambda: self.table)
             self._note(self.opened_corpus.notes)
         return self.opened_corpus
+
+    def _choose_metric(self, table: Table) -> Table:
+        """Of texts alone the nearest neighbours that stay, where a stage turns the vectors and no metric is named."""
+        recipe = self.selection.recipe
+        turned = any(stage.turns_vectors() for stage in recipe.stages)
+        if not turned or table.task != EMBEDDING or METRIC in get_requested_settings(recipe):
+            return table
+        if form_of(next(iter(table.splits.values()))) != "texts":
+            return table
+        return replace(table, settings={**table.settings, METRIC: OVERLAP})
 
     def _note(self, notes: Sequence[str]) -> None:
         for note in notes:

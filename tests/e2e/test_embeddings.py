@@ -416,7 +416,10 @@ def test_fewer_dimensions_and_stored_vectors(mine: Path, compress: Cli) -> None:
     assert inspect(cut).heads["task"].labels == 6
     parent, found = vectors(mine, TEXTS), vectors(cut, TEXTS)  # read from the files, a Dense among them
     same_vectors(cut, cut)
-    whole = result(compress("reduce-dimensions", mine, *DATA, "--steps", "2", "--output", "runs/whole"))
+    done = compress("reduce-dimensions", mine, *DATA, "--steps", "2", "--output", "runs/whole")
+    whole = result(done)
+    assert "10 nearest neighbours kept" in done.out
+    assert "cosine" not in done.out, "the axes are others than the parent's"
     assert inspect(whole).heads["task"].labels == HIDDEN
     assert found.shape == (len(TEXTS), 6)
     assert parent.shape == (len(TEXTS), HIDDEN)

@@ -13,6 +13,9 @@ def test_vectors_of_other_widths_are_compared_by_neighbours() -> None:
     ours = theirs[:, :5] + 0.1
     assert mean_distance(theirs, 2 * theirs) == pytest.approx(0, abs=1e-6)
     assert mean_distance(ours, theirs) == pytest.approx(1 - neighbour_overlap(ours, theirs).mean())
+    turned = theirs[:, ::-1]
+    assert mean_distance(turned, theirs) > 0.5, "a cosine compares axis with axis"
+    assert mean_distance(turned, theirs, by_neighbours=True) == 0
     wide = np.concatenate([theirs, np.zeros((40, 2), dtype=np.float32)], axis=1)
     assert mean_distance(wide, theirs) == pytest.approx(0)
     assert 0 <= mean_distance(ours[:3], theirs[:3]) <= 1

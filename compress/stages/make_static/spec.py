@@ -30,3 +30,7 @@ class Spec(StageSpec):
     sif: float | None = Field(default=1e-4, gt=0, lt=1)
     """Smooth inverse frequency a: a token's vector is multiplied by a / (a + p), p its share of the tokens in the
     training texts. null: all tokens have equal weight."""
+
+    def turns_vectors(self) -> bool:
+        """Unless it keeps the parent's axes."""
+        return self.dimensions is not None

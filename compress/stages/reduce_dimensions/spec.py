@@ -27,3 +27,7 @@ class Spec(StageSpec):
     at any width."""
     rows: int = Field(default=10_000, gt=0, le=10**9)
     """Maximum number of training texts whose vectors the directions are fitted on."""
+
+    def turns_vectors(self) -> bool:
+        """Always: its axes are the principal directions."""
+        return True

@@ -22,6 +22,7 @@ from compress.data.batches.evaluation_batches import (
 from compress.data.batches.examples import Examples
 from compress.data.tables.table import Table, spread_places
 from compress.data.tasks import task_of
+from compress.data.tasks.embedding import OVERLAP
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.objectives.hard_labels import Objective as HardLabels
@@ -75,7 +76,8 @@ def task_validation(
             if not theirs:
                 theirs.append(collect_logits(parent(), batches, examples))
             value = task.score_against(ours, theirs[0], names, examples, rows).value(metric)
-            return {metric: value if math.isfinite(value) else 0.0, "loss": mean_distance(ours, theirs[0])}
+            distance = mean_distance(ours, theirs[0], by_neighbours=metric == OVERLAP)
+            return {metric: value if math.isfinite(value) else 0.0, "loss": distance}
         value = task.score(ours, names, examples, rows).value(metric)
         # A student that gives every row the same answer has no correlation: none, to choose the best weights by.
         return {metric: value if math.isfinite(value) else 0.0, "loss": loss / max(1, counted)}
@@ -102,11 +104,12 @@ def score_model(model: Model, validate: Callable[[nn.Module], Mapping[str, float
         return validate(StageModule(prepare(model).model, {"hard_labels": (1.0, HardLabels())}))[metric]
 
 
-def mean_distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """1 minus the mean cosine of two models' vectors (N, D); of vectors of other widths, (N, D) and (N, E), 1 minus the
-    share of the nearest neighbours (at most half of the others) that both models have in common, among some of the
-    texts. (The differences of their cosines would not do: training by similarities shifts all of them.)"""
-    if ours.shape == theirs.shape:
+def mean_distance(ours: np.ndarray, theirs: np.ndarray, *, by_neighbours: bool = False) -> float:
+    """1 minus the mean cosine of two models' vectors (N, D); of vectors of other widths, (N, D) and (N, E), and
+    by_neighbours, as where their axes differ, 1 minus the share of the nearest neighbours (at most half of the others)
+    that both models have in common, among some of the texts. (The differences of their cosines would not do: training
+    by similarities shifts all of them.)"""
+    if ours.shape == theirs.shape and not by_neighbours:
         return 1.0 - float(cosines(ours, theirs).mean())
     some = spread_places(len(ours), COMPARED_TEXTS)
     neighbours = min(NEIGHBOURS, (len(some) - 1) // 2)
