@@ -67,7 +67,7 @@ def plans(
         "",
         f"{title(case.metric)} x 100",
         "lost",
-        "KL",
+        case.loss_words.name,
         "MB",
         "predicted",
         "ms",

@@ -372,6 +372,7 @@ def figures(
     difference = name, _with_interval(f"vs_teacher/{main}_difference"), _points
     agreement = name_agreement(main, reference), _with_interval("vs_teacher/agreement_pct"), _kept
     likeness = [agreement, *((label.format(reference), keys, form) for label, keys, form in _LIKENESS)]
+    likeness = [row for row in likeness if row[1][0] != f"vs_teacher/{main}"]  # the metric is not shown twice
     form = _form_of(main)
     rules = [(f"baseline: {told}", (f"{BASELINE}{name}",), form) for name, told in BASELINES.items()]
     return [

@@ -125,6 +125,15 @@ def test_agreement_of_rerankers_says_what_agrees() -> None:
     assert "agreement with parent" in labels([measured({"metric": "spearman"})], "parent"), "of pairs nothing is ranked"
 
 
+def test_the_metric_is_not_shown_twice() -> None:
+    values = {"quality/neighbour_overlap_10": 0.9, "vs_teacher/neighbour_overlap_10": 0.9}
+    shared = "10 nearest neighbours shared with parent"
+    assert shared in labels([measured(**values)], "parent")
+    found = labels([measured({"metric": "neighbour_overlap_10"}, **values)], "parent")
+    assert found[0] == "10 nearest neighbours kept"
+    assert shared not in found
+
+
 def test_changed_rows_name_it_too() -> None:
     groups = [Group("all", "all rows", 10, 2, 1, 1), Group("teacher's confidence", "high", 5, 1, 1, 0)]
     columns, rows = churn_table(groups, "parent")
