@@ -156,7 +156,10 @@ def tell(
         "models": models,
         "difference": compared,
     }
-    folder = take_free_folder(folder) if options.output is None else atomic.make_folder(folder)
+    if options.output is None:
+        folder = take_free_folder(folder)
+    else:
+        atomic.make_folder(folder)
     atomic.write_json(folder / JSON, data)
     shown = {c.name: found for c in curves if (found := _plotted(c))}
     if shown:
@@ -262,7 +265,7 @@ def evaluate_robustness(
     check_disturbance(disturbance)
     folders = [resolve(name, options.tracking_uri) for name in (model, against) if name is not None]
     labels = label_models(folders)
-    folder = choose_folder(options.output, label_models(folders[:1])[0], disturbance)
+    output = choose_folder(options.output, label_models(folders[:1])[0], disturbance)
     console = Console(quiet=options.quiet, json=options.json)
     info = inspect_with_names(folders[0], folders[1:])
     recipe, table = open_labelled(info, options, console)
@@ -284,5 +287,5 @@ def evaluate_robustness(
         console.note(f"scoring {label} on {len(rows)} rows with increasing noise")
         how = {"max_length": recipe.data.max_length, "bootstrap": bootstrap, "watch": console.slow_progress}
         curves.append(curve(label, predictor, rows, disturbance, **how))
-    tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, folder, options)
+    tell(console, curves, difference(curves, len(rows), bootstrap), table, split, disturbance, output, options)
     return curves
