@@ -114,14 +114,16 @@ def make_models(asked: argparse.Namespace) -> dict[str, Path]:
     source = str(write_texts(asked))
     common = ("--data", source, "--threads", str(asked.threads))
     made: dict[str, Path] = {}
-    for name, words, folder in COMMANDS:
+    for name, parent, words, folder in COMMANDS:
         if asked.models and name not in asked.models:
             continue
-        place = asked.work / name
-        finished(place, words[0], str(asked.folder), *words[1:], *common, accepted=FITTED)
+        place, start = asked.work / name, asked.work / parent if parent else asked.folder
+        named = ("--teacher", str(start)) if words[0] == "distill" else (str(start),)
+        finished(place, words[0], *named, *words[1:], *common, accepted=FITTED)
+        title = " ".join(("compress", *words)) + (f" of {parent}" if parent else "")
         if words[0] == "fit":
-            made[f"compress fit --max-mb {MAX_MB}, before training"] = find_untrained(place)
-        made[" ".join(("compress", *words))] = place / folder
+            made[f"{title}, before training"] = find_untrained(place)
+        made[title] = place / folder
     return made
 
 
@@ -136,11 +138,15 @@ FITTED = (0, 3)
 """Exit codes: of a fit that is not certified, on a busy machine, the model is there all the same."""
 MAX_MB = 12
 INT8 = "compress quantize"
+HALF = ("--recipe", "embed-distil", "--steps", "1500")
 COMMANDS = (
-    ("int8", ("quantize",), "model"),
-    ("fit-12", ("fit", "--max-mb", f"{MAX_MB}", "--train", "recover", "--steps", "60", "--plans", "3"), "model"),
-    ("static-128", ("make-static", "--dimensions", "128", "--epochs", "12", "--max-length", "64"), "student"),
+    ("int8", "", ("quantize",), "model"),
+    ("half", "", ("distill", *HALF), "student"),
+    ("fit-12", "", ("fit", "--max-mb", f"{MAX_MB}", "--train", "recover", "--steps", "60", "--plans", "3"), "model"),
+    ("half-int8", "half/student", ("quantize", "--scheme", "int4-tables"), "model"),
+    ("static-128", "", ("make-static", "--dimensions", "128", "--epochs", "12", "--max-length", "64"), "student"),
 )
+"""Name, the model of this benchmark it is made of (else the folder), words of the command, and where its model is."""
 
 
 def write_texts(asked: argparse.Namespace) -> Path:
