@@ -333,10 +333,10 @@ def _build_candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str
 
 def _describe_version(held: registering.Version) -> str:
     """Its figures, which `_build_candidate` chose."""
-    values = {}
-    for key, value in held.tags.items():
+    values: dict[str, float] = {}
+    for key in (key for key in held.tags if "/" in key):
         with contextlib.suppress(ValueError):  # tags may be set by anybody
-            values |= {key: float(value)} if "/" in key else {}
+            values[key] = float(held.tags[key])
     metric = next((key.partition("/")[2] for key in values if key.startswith("quality/")), "")
     shown = headline(Measurement(values, {"metric": metric}))
     return shown or f"fingerprint {held.fingerprint[:12] or 'unknown'}"

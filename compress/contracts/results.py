@@ -41,6 +41,8 @@ BASELINES = {
     "bm25": "BM25",
 }
 """Baseline → what people call it."""
+RANKINGS = ("ndcg_at_10", "mrr_at_10")
+"""Metrics of a query's documents in order."""
 FAKE = "fake_quantized/"
 """Begins the name of what a model answers whose integers are computed in floats: no figure of a deployed file."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from compress.contracts import BASELINE, BASELINES, FAKE, Measurement
+from compress.contracts import BASELINE, BASELINES, FAKE, RANKINGS, Measurement
 from compress.errors import list_some, printable
 from evaluation.quality.churn import Group
 from evaluation.quality.gaps import find_largest_gap, measure_gaps
@@ -388,9 +388,6 @@ def figures(
 
 
 Form = Callable[..., str]
-
-RANKINGS = ("ndcg_at_10", "mrr_at_10")
-"""Metrics of a query's documents in order."""
 
 METRICS: Mapping[str, tuple[str, Form]] = {
     "accuracy": ("accuracy", _percent),

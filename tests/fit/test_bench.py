@@ -74,8 +74,10 @@ def set_up(
     evaluator = SimpleNamespace(remember=seen["remembered"].append, beside_parent=beside_parent, parent_call=[])
     serving = SimpleNamespace(bits=(8,), device="cpu", runtime=runtime)
     costs = Costs(serving=serving, blocks=None, timing=timing, factor=1.5, extra=0.5, static=static)
-    maker = SimpleNamespace(narrow=lambda *_, **__: "narrow model", model=lambda plan, serving: (plan.ranges, {}))
     student = SimpleNamespace(compute_kl_to_parent={"per-token": 0.5, "static": 0.75}.get)
+    maker = SimpleNamespace(
+        student=student, narrow=lambda *_, **__: "narrow model", model=lambda plan, serving: (plan.ranges, {})
+    )
     monkeypatch.setattr(bench, "prepare", lambda model: model)
     monkeypatch.setattr(bench, "compute_least_megabytes", lambda *_: 5.0)
     monkeypatch.setattr(bench.cost_model, "of", lambda *_: costs)

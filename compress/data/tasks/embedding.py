@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from compress.contracts import RANKINGS
 from compress.data.batches.examples import Examples, examples_of
 from compress.data.batches.ragged import LabelArray, Ragged
 from compress.data.reading.columns import LABEL, RequestedColumns, label_of
@@ -40,7 +41,7 @@ from evaluation.representation.neighbours import (
 )
 
 Form = Literal["texts", "scored pairs", "retrieval"]
-RETRIEVAL = ("ndcg_at_10", "mrr_at_10", "recall_at_1", "recall_at_10", "recall_at_100")
+RETRIEVAL = (*RANKINGS, "recall_at_1", "recall_at_10", "recall_at_100")
 SPEARMAN, COSINE, OVERLAP = "spearman", "cosine", f"neighbour_overlap_{NEIGHBOURS}"
 OF_FORM: Mapping[str, tuple[str, ...]] = {
     "retrieval": RETRIEVAL,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from compress.contracts import RANKINGS
 from compress.data.batches.examples import Examples, examples_of
 from compress.data.batches.ragged import LabelArray, Ragged
 from compress.data.reading.beir import CANDIDATES as FOUND
@@ -45,7 +46,6 @@ from evaluation.quality.retrieval import expected_ndcg, rank_metrics
 from evaluation.quality.slices import Members, by_quarter
 
 Form = Literal["ranking", "scored pairs"]
-RANKS = ("ndcg_at_10", "mrr_at_10")
 SPEARMAN, NAME, CUT = "spearman", "LABEL_0", 10
 RELEVANCE = ("relevance", "relevant", "grade", *SCORES, "label", "labels")
 BASELINE = "bm25"
@@ -81,8 +81,8 @@ class Task(FormTask):
     usual: ClassVar[Mapping[str, tuple[str, ...]]] = {"negative": ("negative", "hard_negative")}
     usual_labels: ClassVar[tuple[str, ...]] = RELEVANCE
     head: ClassVar[tuple[HeadKind, Problem]] = ("classification", "ranking")
-    metrics: ClassVar[tuple[str, ...]] = (*RANKS, SPEARMAN)
-    of_form: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranking": RANKS, "scored pairs": (SPEARMAN,)}
+    metrics: ClassVar[tuple[str, ...]] = (*RANKINGS, SPEARMAN)
+    of_form: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranking": RANKINGS, "scored pairs": (SPEARMAN,)}
     settings: ClassVar[tuple[str, ...]] = ("activation", "top_grade")
     scores_of: ClassVar[tuple[str, ...]] = ("reranking", "regression", "embedding")
     pairs_answer: ClassVar[bool] = True
@@ -267,11 +267,11 @@ class Task(FormTask):
             best = np.lexsort((row[:, 1], -own))[:CUT]
             found[place, : len(best)] = row[best, 0]
         values = rank_metrics(found, relevant, cut=CUT, recalls=())
-        figures = {name: of_mean(values[name.replace("_at_", "@")]) for name in RANKS}
+        figures = {name: of_mean(values[name.replace("_at_", "@")]) for name in RANKINGS}
         random = float(
             np.mean([expected_ndcg(row, list(r.values()), CUT) for row, r in zip(grades, relevant, strict=True)])
         )
-        return ScoredAnswers(len(rows), figures, chance={RANKS[0]: random})
+        return ScoredAnswers(len(rows), figures, chance={RANKINGS[0]: random})
 
     def answer_by_baseline(
         self, train: Rows, rows: Rows, label_names: Sequence[str]

@@ -28,6 +28,8 @@ STATIC = ("onnxruntime", "openvino")
 """Runtimes that are faster with static input ranges."""
 WORTH = 0.97
 """Of the time with a scale for each token, what static ranges may take to be worth planning with."""
+REPEATS, SECONDS = 40, 4.0
+"""Of the models that are timed before there are plans."""
 NARROW = 0.3
 """Of the milliseconds of heads and neurons, what a second model keeps by which planned ones are corrected."""
 
@@ -91,12 +93,12 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
         f"the full model in {report.bits(serving.bits[0])}: {timing.ms:.2f} ms, {how}; predicted latency = "
         f"{found.factor:.3f} x the sum of its parts + {found.extra:.2f} ms"
     )
+    maker, whole = Maker(student, space, check), space.plan_whole_model(serving.bits[0])
     if fresh and serving.runtime in STATIC:
-        found.static = _measure_static_ranges(case, found, evaluator, student, space)
+        found.static = _measure_static_ranges(case, found, evaluator, maker, whole)
     static = None if found.static is None else space.with_static_ranges(found.static.ms, found.static.loss)
     if target is None and (line := describe_gpu_time(evaluator.parent_call, serving)) is not None:
         console.note(line)
-    maker, whole = Maker(student, space, check), space.plan_whole_model(serving.bits[0])
     return Bench(found, evaluator, space, maker, whole, static)
 
 
@@ -111,29 +113,25 @@ def _time_whole(case: Case, found: Costs, evaluator: Evaluator, student: Student
     for plan, made in ((whole, case.loaded.model), (narrow, model)):
         case.clock.check()
         call = build_parts(quantize_to_bits(made, plan.modules(case.loaded.config), serving), serving)
-        timings.append(evaluator.beside_parent(call, 40, 4.0))
+        timings.append(evaluator.beside_parent(call, REPEATS, SECONDS))
     found.timing = timings[0]
     found.correct((whole.ms, timings[0].ms), (narrow.ms, timings[1].ms))
     return timings[0]
 
 
 def _measure_static_ranges(
-    case: Case, found: Costs, evaluator: Evaluator, student: Student, space: Space
+    case: Case, found: Costs, evaluator: Evaluator, maker: Maker, whole: Plan
 ) -> StaticRanges | None:
     """Of the whole model in 8 bits: its time beside the parent, and how much farther its answers are from the parent's
     than with a scale for each token. None where it is hardly faster."""
     assert found.timing is not None
-    per_token = space.plan_whole_model(8)
-    models = []
-    maker = Maker(student, space, case.clock.check)
-    for plan in (per_token, replace(per_token, ranges="static")):
-        case.clock.check()
-        models.append(maker.model(plan, found.serving)[0])
-    timing = evaluator.beside_parent(build_parts(models[1], found.serving), 40, 4.0)
+    made = maker.model(replace(whole, ranges="static"), found.serving)[0]
+    timing = evaluator.beside_parent(build_parts(made, found.serving), REPEATS, SECONDS)
     if timing.ms > WORTH * found.timing.ms:
         return None
-    lost = [student.compute_kl_to_parent(prepare(model)) for model in models]
-    static = StaticRanges(timing.ms, lost[1] - lost[0])
+    per_token = maker.model(whole, found.serving)[0]
+    lost = [maker.student.compute_kl_to_parent(prepare(model)) for model in (made, per_token)]
+    static = StaticRanges(timing.ms, lost[0] - lost[1])
     case.console.note(
         f"with static input ranges: {timing.ms:.2f} ms, {case.loss_words.name} to the parent {static.loss:+.4f}"
     )

@@ -111,7 +111,7 @@ class Maker:
             made = keep_rows(made, torch.from_numpy(vocabulary.kept), str(self.source.path)).eval()
         self.stop()
         files, bits = dict(vocabulary.files), plan.modules(self.source.config)
-        texts = self.student.calibration(files, 8 if not fitted else CALIBRATED) if plan.ranges == "static" else ()
+        texts = self.student.calibration(files, CALIBRATED if fitted else SIZED) if plan.ranges == "static" else ()
         return quantize_to_bits(made, bits, serving, texts), files
 
     def megabytes(self, plan: Plan, serving: Serving) -> float:
@@ -205,7 +205,7 @@ class Maker:
         return Scales(shape) if least is None else Scales(shape, lost[-1] / study.drops[least])
 
 
-CALIBRATED = 512
-"""Training texts that static ranges are calibrated on, at most."""
+CALIBRATED, SIZED = 512, 8
+"""Training texts that static ranges are calibrated on, at most; and where the size alone matters."""
 PROBED = (0.5, 0.2)
 """Shares of the milliseconds of heads and neurons at which it is measured what their losses come to together."""
