@@ -62,8 +62,10 @@ def set_up(
     static_ms: float = 7.9,
     runtime: str = "onnxruntime",
     static: Any = None,
+    on_target: float | None = None,
 ) -> tuple[Any, Any]:
-    """(the bench, what was done on the way). static_ms: of the whole model with static input ranges."""
+    """(the bench, what was done on the way). static_ms: of the whole model with static input ranges.  on_target: the
+    same in a target file."""
     seen: dict[str, Any] = {"remembered": [], "timed": [], "notes": []}
     times = iter((8.0, 3.0, static_ms))
 
@@ -73,7 +75,9 @@ def set_up(
 
     evaluator = SimpleNamespace(remember=seen["remembered"].append, beside_parent=beside_parent, parent_call=[])
     serving = SimpleNamespace(bits=(8,), device="cpu", runtime=runtime)
-    costs = Costs(serving=serving, blocks=None, timing=timing, factor=1.5, extra=0.5, static=static)
+    costs = Costs(
+        serving=serving, blocks=None, timing=timing, factor=1.5, extra=0.5, static=static, static_ms=on_target
+    )
     student = SimpleNamespace(compute_kl_to_parent={"per-token": 0.5, "static": 0.75}.get)
     maker = SimpleNamespace(
         student=student, narrow=lambda *_, **__: "narrow model", model=lambda plan, serving: (plan.ranges, {})
@@ -140,5 +144,12 @@ def test_static_ranges_are_planned_with_where_they_are_faster(monkeypatch: pytes
     for made, _ in (
         set_up(monkeypatch, static_ms=bench.WORTH * 8.0 + 0.01),
         set_up(monkeypatch, static_ms=6.0, runtime="torch-int8"),
+        set_up(monkeypatch, timing=SimpleNamespace(ms=7.0, quiet=True), on_target=6.9),
     ):
         assert (made.spaces, made.costs.static) == ([made.space], None)
+
+
+def test_a_target_says_what_static_ranges_take_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seen = set_up(monkeypatch, timing=SimpleNamespace(ms=7.0, quiet=True), on_target=5.0)
+    assert made.spaces == [made.space, (5.0, 0.25)], "the milliseconds are the target's, what it loses is computed here"
+    assert seen["timed"] == []

@@ -51,7 +51,10 @@ def take(sample: Sample, head: float, neuron: float) -> float:
 
 def content(head: float = 0.1, neuron: float = 0.01) -> dict[str, Any]:
     """Of a target file, where a head and a neuron of a layer take so many milliseconds."""
-    timed = {"ms": [take(one, head, neuron) for one in LADDER.samples], "whole": 2.0, "narrow": 1.0, "busy": False}
+    timed = {
+        "ms": [take(one, head, neuron) for one in LADDER.samples], "whole": 2.0, "narrow": 1.0, "static": 1.5,
+        "busy": False,
+    }  # fmt: skip
     return {
         "format": 1, "compress": "0.1.0", "shape": json.loads(json.dumps(describe_shape(CONFIG, HEADS))), "batch": 1,
         "rows_mb": {f"{one.word}/{one.rank}": 1e-4 for one in LADDER.tables},
@@ -372,6 +375,7 @@ def test_a_kit_needs_numpy_and_a_runtime_alone(kit: Path) -> None:
     target.require_shape(SMALL, HEADS)
     assert list(target.content.runtimes["onnxruntime"].lengths) == [4]
     assert target.content.device.threads == "1"
+    assert target.content.runtimes["onnxruntime"].lengths[4].static is not None
     assert target.blocks(SERVING, SMALL, HEADS, 4).ms >= 0
     assert sorted(path.name for path in kit.parent.iterdir()) == ["here.json", "kit.pyz"], "nothing half-written"
 

@@ -44,7 +44,8 @@ class StaticRanges:
 class Costs:
     """table: name of the file that the blocks were read from; it stands for device, runtime and versions.  timing: of
     the whole model as it is usually rounded; None until it was timed.  factor, extra: what real models take of the
-    sum of their blocks, and beyond it in milliseconds.  static: of static input ranges, where they are faster."""
+    sum of their blocks, and beyond it in milliseconds.  static: of static input ranges, where they are faster.
+    static_ms: what the whole model takes with these on a target, where its file says so."""
 
     serving: Serving
     blocks: Blocks
@@ -53,6 +54,7 @@ class Costs:
     extra: float = 0.0
     timing: Timing | None = None
     static: StaticRanges | None = None
+    static_ms: float | None = None
 
     def correct(self, whole: tuple[float, float], narrow: tuple[float, float]) -> None:
         """By models that were timed: milliseconds of the sum of their blocks, and measured.

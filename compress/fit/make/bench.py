@@ -94,7 +94,7 @@ def set_up(case: Case, folder: Path | None = None) -> Bench:
         f"{found.factor:.3f} x the sum of its parts + {found.extra:.2f} ms"
     )
     maker, whole = Maker(student, space, check), space.plan_whole_model(serving.bits[0])
-    if fresh and serving.runtime in STATIC:
+    if serving.runtime in STATIC and (fresh or found.static_ms is not None):
         found.static = _measure_static_ranges(case, found, evaluator, maker, whole)
     static = None if found.static is None else space.with_static_ranges(found.static.ms, found.static.loss)
     if target is None and (line := describe_gpu_time(evaluator.parent_call, serving)) is not None:
@@ -126,13 +126,11 @@ def _measure_static_ranges(
     than with a scale for each token. None where it is hardly faster."""
     assert found.timing is not None
     made = maker.model(replace(whole, ranges="static"), found.serving)[0]
-    timing = evaluator.beside_parent(build_parts(made, found.serving), REPEATS, SECONDS)
-    if timing.ms > WORTH * found.timing.ms:
+    ms = found.static_ms or evaluator.beside_parent(build_parts(made, found.serving), REPEATS, SECONDS).ms
+    if ms > WORTH * found.timing.ms:
         return None
     per_token = maker.model(whole, found.serving)[0]
     lost = [maker.student.compute_kl_to_parent(prepare(model)) for model in (made, per_token)]
-    static = StaticRanges(timing.ms, lost[0] - lost[1])
-    case.console.note(
-        f"with static input ranges: {timing.ms:.2f} ms, {case.loss_words.name} to the parent {static.loss:+.4f}"
-    )
+    static = StaticRanges(ms, lost[0] - lost[1])
+    case.console.note(f"with static input ranges: {ms:.2f} ms, {case.loss_words.name} to the parent {static.loss:+.4f}")
     return static

@@ -18,9 +18,9 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
 from compress.fit.cost.block_table import describe_shape, measure_row
 from compress.fit.cost.samples import choose_samples, count_rows, make_sample, repeat_weights
-from compress.fit.cost.serving import Bits, Serving, content, quantize_to_bits
+from compress.fit.cost.serving import Bits, InputRanges, Serving, build_batch, content, quantize_to_bits
 from compress.fit.cost.text_costs import SHORTEST, choose_lengths
-from compress.fit.target.kit_program import DESCRIPTION, FORMAT
+from compress.fit.target.kit_program import DESCRIPTION, FORMAT, MODELS
 from compress.modelfolder.folder import LoadedModel
 from compress.storage import archive
 from evaluation.cost.size import MB
@@ -81,10 +81,11 @@ def build_model_kit(file: Path, description: Mapping[str, Any], whole: bytes | N
     return archive.pack([*files, *_list_program(described)])
 
 
-def write_whole(config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> bytes:
+def write_whole(config: EncoderConfig, heads: Mapping[str, HeadConfig], ranges: InputRanges = "per-token") -> bytes:
     """The ONNX file of a model of this shape in 8 bits, with random weights."""
-    made = repeat_weights(Model(config, {"task": heads["task"]}).initialize(0)).eval()
-    return content(quantize_to_bits(made, Bits.uniform(8), Serving("onnxruntime")))
+    made, serving = repeat_weights(Model(config, {"task": heads["task"]}).initialize(0)).eval(), Serving("onnxruntime")
+    bits = dataclasses.replace(Bits.uniform(8), ranges=ranges)
+    return content(quantize_to_bits(made, bits, serving, [build_batch(config, serving)]))
 
 
 def _list_block_files(loaded: LoadedModel, lengths: Sequence[int], watch: Watch) -> Iterator[tuple[str, bytes]]:
@@ -102,14 +103,14 @@ def _list_block_files(loaded: LoadedModel, lengths: Sequence[int], watch: Watch)
             if sample in ladder.tables:
                 rows[f"{sample.word}/{sample.rank}"] = measure_row(sample, len(written), config, heads, serving)
             progress.update(place + 1)
-        models = {"whole": config, "narrow": narrow(config)}
-        for name, one in models.items():
-            yield f"{name}.onnx", write_whole(one, heads)
+        yield "whole.onnx", write_whole(config, heads)
+        yield "narrow.onnx", write_whole(narrow(config), heads)
+        yield "static.onnx", write_whole(config, heads, "static")
     description = {
         "format": FORMAT, "compress": compress.__version__, "shape": describe_shape(config, heads),
         "positions": config.max_positions, "rows": small, "vocabulary": config.vocabulary,
         "lengths": list(lengths), "samples": samples, "rows_mb": rows,
-        **{name: {"file": f"{name}.onnx"} for name in models},
+        **{name: {"file": f"{name}.onnx"} for name in MODELS},
     }  # fmt: skip
     yield from _list_program(description)
 

@@ -36,6 +36,8 @@ FORMAT = 1
 """Of a kit, and of what it writes."""
 DESCRIPTION = "kit.json"
 RUNTIMES = ("onnxruntime", "openvino")
+MODELS = ("whole", "narrow", "static")
+"""Models that a kit times whole: as the parent, with fewer heads and neurons, and with static input ranges."""
 LIMITS = ("ONEDNN_MAX_CPU_ISA",)
 """Variables that keep a runtime from instruction sets that the processor has: OpenVINO computes with oneDNN."""
 WHOLE_REPEATS, WHOLE_SECONDS = 40, 4.0
@@ -105,7 +107,7 @@ def time_blocks(
     runtimes = {}
     for way in ways:
         calls = [open_file(read(sample["file"]), way) for sample in kit["samples"]]
-        models = [open_file(read(kit[name]["file"]), way) for name in ("whole", "narrow")]
+        models = [open_file(read(kit[name]["file"]), way) for name in MODELS]
         found = {}
         for length in lengths:
             say(f"{way}: timing {len(calls)} small models at {length} tokens")
@@ -113,12 +115,10 @@ def time_blocks(
             how: dict[str, Any] = {"device": "cpu", "threads": way.threads, "told": told}
             least, busy = find_least([partial(call, small) for call in calls], **how)
             feed = make_feed(way.batch, length, kit["vocabulary"])
-            both = [partial(model, feed) for model in models]
-            whole, narrow = measure_interleaved(both, repeats=WHOLE_REPEATS, seconds=WHOLE_SECONDS, **how)
-            found[str(length)] = {
-                "ms": least, "whole": _typical(whole), "narrow": _typical(narrow),
-                "busy": busy or whole.contaminated or narrow.contaminated,
-            }  # fmt: skip
+            calls_of_models = [partial(model, feed) for model in models]
+            took = measure_interleaved(calls_of_models, repeats=WHOLE_REPEATS, seconds=WHOLE_SECONDS, **how)
+            typical = {name: _typical(one) for name, one in zip(MODELS, took, strict=True)}
+            found[str(length)] = {"ms": least, **typical, "busy": busy or _is_busy(took)}
         runtimes[way.runtime] = {"version": _version(way.runtime), "lengths": found}
     carried = {key: kit[key] for key in ("format", "compress", "shape", "rows_mb")}
     samples = [{key: value for key, value in sample.items() if key != "file"} for sample in kit["samples"]]

@@ -25,12 +25,14 @@ from compress.onnx.runtimes import Runtime, make_missing_error, versions
 
 @dataclass(frozen=True)
 class _Able:
-    """A runtime of the target, with the milliseconds of two whole models for what is served."""
+    """A runtime of the target, with the milliseconds of whole models for what is served. static: None where the target
+    does not say."""
 
     serving: Serving
     weights: Mapping[int, float]
     whole: float
     narrow: float
+    static: float | None
 
 
 def read_costs(case: Case, target: Target) -> Costs:
@@ -64,6 +66,7 @@ def read_costs(case: Case, target: Target) -> Costs:
         describe_shape(config, loaded.heads),
     )  # fmt: skip
     costs.timing = Timing.predict(whole, parent, about)
+    costs.static_ms = None if best.static is None else best.static + tokenization
     _report(case, target, costs, about)
     return costs
 
@@ -106,11 +109,10 @@ def _weigh(target: Target, serving: Serving, loaded: LoadedModel) -> _Able:
             f"runtimes.{serving.runtime}.lengths lacks {', '.join(missing)} tokens", where=str(target.path),
             do=f"measure it again with --lengths {every}",
         )  # fmt: skip
-    whole, narrowed = (
-        sum(weight * getattr(lengths[length], name) for length, weight in weights.items())
-        for name in ("whole", "narrow")
-    )
-    return _Able(serving, weights, whole, narrowed)
+    took = [(weight, lengths[length]) for length, weight in weights.items()]
+    whole, narrowed = (sum(weight * getattr(timed, name) for weight, timed in took) for name in ("whole", "narrow"))
+    static = [weight * timed.static for weight, timed in took if timed.static is not None]
+    return _Able(serving, weights, whole, narrowed, sum(static) if len(static) == len(took) else None)
 
 
 def _report(case: Case, target: Target, costs: Costs, about: Prediction) -> None:

@@ -47,6 +47,8 @@ class TimedLength(_Strict):
     """Of a model of the whole shape in 8 bits."""
     narrow: Milliseconds
     """The same with fewer heads and neurons, see `kit.narrow`."""
+    static: Milliseconds | None = None
+    """The whole shape with static input ranges; files of earlier versions lack it."""
     busy: bool
     """Whether something else used the processor."""
 
