@@ -226,8 +226,9 @@ def measure_quality(texts: Texts, ours: np.ndarray, theirs: np.ndarray) -> list[
         return spearman_of_draws(np.array(one.scores), cosines(*at))
 
     def rank(vectors: np.ndarray, one: Search) -> np.ndarray:
-        at = [vectors[[places[text] for text in part]] for part in (one.queries, one.documents)]
-        return rank_metrics(search(*at, 10)[0], [{place: 1.0} for place in one.answers], recalls=(10,))["ndcg@10"]
+        queries, documents = (vectors[[places[text] for text in part]] for part in (one.queries, one.documents))
+        found = search(queries, documents, 10)[0]
+        return rank_metrics(found, [{place: 1.0} for place in one.answers], recalls=(10,))["ndcg@10"]
 
     found = [show_change(follow_scores(ours, p), follow_scores(theirs, p), len(p.scores)) for p in texts.pairs]
     for one in texts.searches:
