@@ -279,9 +279,9 @@ def _embeds(name: str) -> bool:
 
 
 def _teach_vectors(loaded: LoadedRecipe, changed: Collection[str]) -> Iterator[Edit]:
-    """What makes a recipe's recovery training one of vectors: `vectors` and `vector_similarity` take the place of
-    objectives that read the logits of classes, and there is no control, which would train on labels. changed: keys that
-    the command line sets, which stay."""
+    """What makes a recipe's recovery training one of vectors: the objectives of `embed-distil` take the place of those
+    that read the logits of classes, and there is no control, which would train on labels. changed: keys that the
+    command line sets, which stay."""
     from compress.registry import build
     from compress.stages.shared.flags import Edit
 
@@ -297,7 +297,7 @@ def _teach_vectors(loaded: LoadedRecipe, changed: Collection[str]) -> Iterator[E
         ]  # fmt: skip
         if len(kept) == len(parts):
             continue
-        own = [{"kind": kind, "weight": 1.0} for kind in ("vectors", "vector_similarity")]
+        own = _rows("embed-distil")[0]["objectives"]
         yield Edit(f"{at}.objectives", [*own, *kept], origin)
         for key, value in (("control", False), ("select", "student")):
             if f"{at}.{key}" not in changed:

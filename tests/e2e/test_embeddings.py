@@ -205,7 +205,7 @@ def test_recovery_training_is_of_vectors(mine: Path, compress: Cli, verb: str, f
     assert shown.code == 0, shown.err
     (taught,) = (stage for stage in json.loads(shown.out)["stages"] if stage["kind"] == "distill")
     kinds = [one["kind"] for one in taught["objectives"]]
-    assert kinds[:2] == ["vectors", "vector_similarity"]
+    assert kinds[:3] == ["vectors", "vector_similarity", "cosine_hidden"]
     assert not {"soft_targets", "hard_labels"} & set(kinds)
     made = result(compress(verb, mine, *DATA, *flags, *short))
     check_carried(made, mine, same_model=False)

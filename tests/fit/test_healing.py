@@ -233,7 +233,7 @@ def test_what_a_training_is_asked(job: TrainingJob) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "objectives"),
-    [("embedding", ["vectors", "vector_similarity"]), ("reranking", ["margin_mse", "listwise_kl"])],
+    [("embedding", ["vectors", "vector_similarity", "cosine_hidden"]), ("reranking", ["margin_mse", "listwise_kl"])],
 )
 def test_vectors_and_rankings_are_learned_as_their_recipes_say(
     job: TrainingJob, kind: str, objectives: list[str]
