@@ -23,6 +23,7 @@ CODE = '''"""How MLflow answers with this model: `compress` reads the model fold
 from pathlib import Path
 
 import pandas
+from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 
@@ -37,7 +38,12 @@ class Model(PythonModel):
         self.service = Service(Path(context.artifacts["model"]))
 
     def predict(self, context, model_input: pandas.DataFrame, params=None):
-        return self.service.answer(model_input)
+        from compress.errors import UserError
+
+        try:
+            return self.service.answer(model_input)
+        except UserError as error:  # a server answers with this line; of other errors it sends the traceback
+            raise MlflowException.invalid_parameter_value(str(error)) from error
 
 
 set_model(Model())
@@ -62,6 +68,7 @@ def write_pyfunc(
     from mlflow.models import ModelSignature
     from mlflow.pyfunc import save_model as fill
     from mlflow.types import ColSpec, DataType, Schema
+    from pandas import DataFrame
 
     reads = Schema([ColSpec(DataType.string, name, required=needed) for name, needed in columns])
     with (
@@ -76,6 +83,7 @@ def write_pyfunc(
             python_model=str(code),
             artifacts={"model": str(folder)},
             signature=ModelSignature(inputs=reads),
+            input_example=DataFrame([{name: "some text" for name, required in columns if required}]),
             pip_requirements=requirements(folder) if needed is None else list(needed),
         )
         drop_names(temp / "artifacts" / Path(folder).name, second_names(folder))  # which were copied as files

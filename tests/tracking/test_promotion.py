@@ -282,6 +282,11 @@ def test_mlflow_loads_what_is_promoted(made: Maker, store: Store, seen: Seen, mo
     assert [f["label"] for f in found] == [e["label"] for e in expected]
     ours = [list(e["probabilities"].values()) for e in expected]
     np.testing.assert_allclose([list(f["probabilities"].values()) for f in found], ours, atol=1e-6)
+    assert loaded.predict(loaded.input_example)[0]["label"] in {"bad", "good"}, "the example that MLflow's page shows"
+    # Of any other exception MLflow's server sends the traceback, and no message.
+    with pytest.raises(mlflow.MlflowException, match="row 1: text 'text' is empty") as caught:
+        loaded.predict(pd.DataFrame({"text": ["good", None]}))
+    assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
 
 
 def test_an_environment_has_the_runtime_of_every_model_of_a_cascade(tmp_path: Path) -> None:
