@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tables.table import Rows, Table
+from compress.data.tasks import task_of
 from compress.errors import ExitCode, Stopped, UserError
 from compress.fit import report
 from compress.fit.certificate import document as certificate
@@ -451,3 +454,16 @@ def test_the_command_that_checks_a_certificate_reads_the_same_rows() -> None:
         "--data 'my rows.csv' --label-column 'a b' --limit 200 --bad-rows drop"
     )
     assert report.name_data("opinions", None) == "--data opinions"
+
+
+@pytest.mark.parametrize(
+    ("task", "texts"),
+    [("classification", ["some text"]), ("pair-classification", ["some text", "--pair", "another text"])],
+)
+def test_the_printed_command_predicts_with_the_model(
+    task: str, texts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    case: Any = SimpleNamespace(console=Console(), task=task_of(task))
+    report.location(case, Path("my runs/cascade"))
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("use it"))
+    assert shlex.split(line)[2:] == ["compress", "predict", "my runs/cascade", *texts]

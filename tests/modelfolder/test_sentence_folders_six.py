@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sentence_folders import as_sentence_transformers
 
+from compress.console import Console
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.modelfolder.family import of_config
@@ -17,6 +18,7 @@ from compress.modelfolder.folder import save_model
 from compress.modelfolder.sentence_files import sentence_files
 from compress.modelfolder.sentence_pooling import part_files, read_parts
 from compress.predict.embedder import Embedder
+from compress.predict.rows.answers import ModelRequest
 
 HIDDEN = 32
 BASE = "sentence_transformers.base.modules."
@@ -105,6 +107,9 @@ def test_the_default_prompt_comes_before_each_text(six: Path) -> None:
     rewrite(six / "1_Pooling" / "config.json", include_prompt=False)
     with pytest.raises(UserError, match="a default prompt that is left out of the pooling is not supported"):
         read_parts(six, HIDDEN)
+    for runtime in ("torch", "onnxruntime"):
+        with pytest.raises(UserError, match="a default prompt that is left out of the pooling is not supported"):
+            ModelRequest(six, embeddings=True, runtime=runtime).open(Console(quiet=True))
     rewrite(prompts, default_prompt_name="question")
     with pytest.raises(UserError, match=r"default_prompt_name is 'question'.*query, document"):
         read_parts(six, HIDDEN)

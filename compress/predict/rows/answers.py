@@ -104,12 +104,15 @@ class ModelRequest:
 
     def _open(self, console: Console) -> Answerer:
         if self.embeddings and not inspect(self.folder).is_embedder:
+            embedder = Embedder(
+                self.folder, device=self.device, precision=self.precision
+            )  # first: it says what is wrong
             if self.runtime not in (None, "torch"):
                 raise UserError(
                     "only the vectors of embedding models are computed in other runtimes than torch",
                     where=f"--runtime {self.runtime}", do="remove it",
                 )  # fmt: skip
-            return VectorAnswerer(Embedder(self.folder, device=self.device, precision=self.precision))
+            return VectorAnswerer(embedder)
         predictor = open_in_runtime(
             self.folder, self.runtime, console, device=self.device, precision=self.precision, settings=self.settings
         )
