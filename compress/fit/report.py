@@ -51,7 +51,7 @@ def figures(metric: str, j: Evaluation) -> dict[str, float]:
         "validation/kl": j.apart,
         "size/disk_mb": j.mb,
         **j.timing.speeds(),
-        **({"fit/speedup": j.timing.speedup} if j.timing.predicted is None else {}),
+        **({"fit/speedup": j.timing.speedup} if j.timing.is_measured else {}),
         "fit/planned_ms": j.plan.ms,
         "fit/planned_mb": j.plan.mb,
         "fit/planned_loss": j.plan.loss,

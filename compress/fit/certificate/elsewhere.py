@@ -13,7 +13,7 @@ from compress.console import Console
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.errors import ExitCode, UserError
 from compress.fit.certificate import document as certificate
-from compress.fit.certificate.checks import check_files
+from compress.fit.certificate.checks import NEW_KIT, check_files
 from compress.fit.make.evaluator import STEADY
 from compress.fit.request.bounds import Bounds
 from compress.fit.target.kit import SUFFIX, build_model_kit, write_whole
@@ -22,7 +22,6 @@ from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.resolve import resolve
 from compress.storage import atomic
 
-AGAIN = "run a new kit there: compress verify MODEL --kit check.pyz"
 SHAPE_KEYS = ("batch", "length", "data", "digest", "rows", "tokens", "sequences")
 
 
@@ -130,7 +129,7 @@ def write_model_kit(model: str, output: Path, console: Console) -> None:
 
 def read_measurement(path: Path, found: Mapping[str, Any]) -> KitMeasurement:
     """Raises UserError where it is not of this certificate's file, runtime, threads and lengths."""
-    made = read_kit_file(path, KitMeasurement, AGAIN)
+    made = read_kit_file(path, KitMeasurement, NEW_KIT)
     for key, theirs, ours in (
         ("sha256", made.sha256, found["files"][certificate.ONNX]["sha256"]),
         ("runtime", made.runtime, found["runtime"]),
@@ -141,7 +140,7 @@ def read_measurement(path: Path, found: Mapping[str, Any]) -> KitMeasurement:
             what = f"{key} is not that of the certificate"
             shown, wanted = str(theirs)[:40], str(ours)[:40]
             why = None if shown == wanted else f"{shown}, not {wanted}"
-            raise UserError(what, where=str(path), why=why, do=AGAIN)
+            raise UserError(what, where=str(path), why=why, do=NEW_KIT)
     return made
 
 

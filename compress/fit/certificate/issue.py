@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,6 @@ from compress.measure.models import measure
 from compress.measure.subject import Subject
 from compress.run.publish import log_measured
 from compress.stages.shared.labelled_data import settings_for
-
-METRICS = {"fit/speedup": "speedup", "fit/size_mb": "size_mb"}
-"""MLflow name → key of the certificate."""
 
 
 def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model: Path) -> dict[str, Any]:
@@ -51,7 +47,7 @@ def certify(case: Case, bench: Bench, journal: Journal, best: Evaluation, model:
     certificate.write(model, found)
     log.artifact(model / certificate.CERTIFICATE)
     log.tags({"compress.certificate": found["status"]})
-    log.metrics({key: found[name] for key, name in METRICS.items() if found[name] is not None})
+    log.metrics({"fit/size_mb": found["size_mb"], **({"fit/speedup": timing.speedup} if timing.is_measured else {})})
     return found
 
 
@@ -72,11 +68,8 @@ def _measured(case: Case, name: str, model: Path, runtime: Any, timing: Timing) 
         held=case.table.splits.get("validation"), say=case.console.note,
         watch=case.console.slow_progress,
     )  # fmt: skip
-    if timing.predicted is not None:  # what is logged was measured here
+    if not timing.is_measured:  # a prediction or an estimate is not logged: what `measure` found here is
         return measured
     ours = measured[1].measurement
-    values: Mapping[str, float] = {
-        **ours.values, **timing.speeds(),
-    }  # fmt: skip
-    context = {**ours.context, "contaminated": "no" if timing.quiet else "yes"}
+    values, context = {**ours.values, **timing.speeds()}, {**ours.context, "contaminated": "no"}
     return [measured[0], dataclasses.replace(measured[1], measurement=Measurement(values, context))]

@@ -16,6 +16,7 @@ from compress.errors import ExitCode, UserError
 from compress.fit.certificate import document as certificate
 from compress.fit.certificate import elsewhere
 from compress.fit.certificate.checks import (
+    NEW_KIT,
     CheckedStatement,
     check_files,
     check_kit_latency,
@@ -115,7 +116,7 @@ def _measured(
         sample = _certified_texts(found["latency"], table, recipe.data.max_length)
     about = found["latency"].get("predicted")
     if about is not None:
-        why = f"{certificate.NOT_MEASURED.format(about['target'])}; {elsewhere.AGAIN}"
+        why = f"{certificate.NOT_MEASURED.format(about['target'])}; {NEW_KIT}"
         checks = [CheckedStatement("latency", "open", why)]
     else:
         ours = _time(predictor, found["latency"], sample, timer, console)

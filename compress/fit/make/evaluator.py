@@ -135,9 +135,14 @@ class Timing:
             return " (predicted)"
         return "" if self.quiet else " (busy machine)"
 
+    @property
+    def is_measured(self) -> bool:
+        """False for what was predicted, or estimated on a busy machine."""
+        return self.quiet and self.predicted is None
+
     def speeds(self) -> dict[str, float]:
         """By MLflow name; nothing where none was measured."""
-        if self.predicted is not None:
+        if not self.is_measured:
             return {}
         if self.texts is not None:
             return text_speeds(self.texts)
