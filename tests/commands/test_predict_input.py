@@ -166,6 +166,15 @@ def test_a_reranker_reads_one_document_in_each_row(tmp_path: Path, row: dict[str
         read(tmp_path / "x.jsonl", json.dumps({"query": "q", **row}), RANKING)
 
 
+@pytest.mark.parametrize("name", ["document", "passage", "text", "Text"])
+def test_a_document_without_a_query_needs_one(tmp_path: Path, name: str) -> None:
+    row = json.dumps({name: "a"})
+    with pytest.raises(UserError, match=r"no query; give each row a query, or one for all rows: --query TEXT"):
+        read(tmp_path / "x.jsonl", row, RANKING)
+    (one,) = read(tmp_path / "y.jsonl", '{"text": "q", "document": "d"}', RANKING)
+    assert (one.text, one.pair) == ("q", "d")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

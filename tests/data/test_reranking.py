@@ -249,11 +249,14 @@ def test_queries_without_a_relevant_document(tmp_path):
         ([{"query": "a", "document": "b", "label": -1}], "relevance below 0"),
         ([{"query": "a", "document": "b", "label": "yes"}], "a score that is not a number"),
         ([{"text": "a"}], "a reranker needs queries with documents"),
+        ([{"query": "a", "documents": ["b", "c"]}], "'documents' is a list, not a text; write a row for each query"),
+        ([{"query": "a", "documents": ["b"], "labels": [1]}], "'documents' is a list, not a text; write a row for"),
+        ([{"query": "a", "positive": ["b", "c"]}], "'positive' is a list, not a text; write a row for each query"),
     ],
 )
 def test_bad_rows(tmp_path, rows, line):
     with pytest.raises(UserError, match=line):
-        opened(write(tmp_path / "test.jsonl", [*PAIRS, *rows] if "query" in rows[0] else rows).parent)
+        opened(write(tmp_path / "test.jsonl", [*PAIRS, *rows] if "document" in rows[0] else rows).parent)
 
 
 def test_labels_of_pairs_with_names_are_no_relevance(tmp_path):

@@ -28,6 +28,7 @@ from compress.data.tables.candidates import (
     pack_cells,
     require_relevant,
 )
+from compress.data.tables.label_lists import is_list
 from compress.data.tables.label_order import Labels
 from compress.data.tables.scores import read_scores
 from compress.data.tables.table import SLICE, Rows
@@ -100,8 +101,13 @@ class Task(FormTask):
         return 0
 
     def check_columns(self, frame: Frame, roles: Mapping[str, str], where: str) -> None:
-        """Raise UserError for single texts."""
-        if "text_pair" not in roles and FOUND not in frame.columns and "label" not in roles:
+        """Raise UserError for single texts, and for lists of documents."""
+        pair, of_beir = roles.get("text_pair"), {FOUND, RELEVANT} & set(frame.columns)
+        several = [name for name in ([pair] if pair else frame.columns) if is_list(frame.columns[name])]
+        if several and not of_beir:
+            do = "write a row for each query and document, with its relevance: query, document, label"
+            raise UserError(f"'{printable(several[0], 40)}' is a list, not a text", where=where, do=do)
+        if pair is None and FOUND not in frame.columns and "label" not in roles:
             raise UserError(
                 "a reranker needs queries with documents", where=where, why="found single texts",
                 do="name the column of documents with --text-pair-column",

@@ -57,7 +57,7 @@ class TextColumns:
 
     needs_second: whether each row must have both.  named: whether the lines of any file are objects, since texts have
     names of their own such as question and context, or the user named a column by this flag.  lists: whether a text may
-    be the list of its words.
+    be the list of its words.  ranks: whether documents alone can be ranked for one query.
     """
 
     first: Sequence[str]
@@ -66,6 +66,7 @@ class TextColumns:
     named: bool = False
     flag: str | None = None
     lists: bool = False
+    ranks: bool = False
 
     @classmethod
     def of_task(cls, task: Task) -> TextColumns:
@@ -75,7 +76,7 @@ class TextColumns:
         lists = task.text_roles == ("words",)
         if lists:
             first = list(dict.fromkeys([*first, *task.usual["words"]]))
-        return cls(first, second, task.needs_pair, named, lists=lists)
+        return cls(first, second, task.needs_pair, named, lists=lists, ranks=task.ranks)
 
     def renamed(self, text: str | None, text_pair: str | None) -> TextColumns:
         """The same where the user named a column: lines of any file are objects then. Raises UserError for a second
@@ -96,12 +97,22 @@ class TextColumns:
 
     def build(self, row: Mapping[str, Any], where: str) -> PredictionInput:
         """The texts of a row; an `id` is kept. Raises UserError for a text that is missing, or is none."""
+        if self.ranks and self.flag is None:
+            self._require_query(row, where)
         text = _find_text(row, self.first, TEXT_FLAGS[0], where, needed=True, lists=self.lists)
         assert text is not None
         pair = None
         if self.second:
             pair = _find_text(row, self.second, TEXT_FLAGS[1], where, needed=self.needs_second)
         return PredictionInput(text, pair, {"id": _copy_id(row["id"], where)} if "id" in row else {})
+
+    def _require_query(self, row: Mapping[str, Any], where: str) -> None:
+        """Raise UserError for a document alone."""
+        columns = tuple(row)
+        both = all(_find_key(columns, tuple(names)) for names in (self.first, self.second))
+        if not both and not _find_key(columns, QUERIES) and _find_key(columns, tuple(DOCUMENTS.first)):
+            do = "give each row a query, or one for all rows: --query TEXT"
+            raise UserError("the row has a document and no query", where=where, do=do)
 
 
 QUERIES = ("query", "question")
