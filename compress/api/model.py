@@ -92,18 +92,21 @@ class Model:
         given = _list_texts(documents, "document")
         return rank_documents(self._predictor, asked, given, top=top, max_length=max_length)
 
-    def embed(self, texts: str | Sequence[str]) -> np.ndarray:
-        """(N, width) float32: a vector of each text, after the default prompt, pooled and post-processed as the folder
-        says; as `SentenceTransformer.encode` gives it.
+    def embed(self, texts: str | Sequence[str], *, prompt: str | None = None) -> np.ndarray:
+        """(N, width) float32: a vector of each text, after a prompt, pooled and post-processed as the folder says; as
+        `SentenceTransformer.encode` gives it.
 
-        An embedding model answers in its runtime, which of a quantized one is its ONNX file; other models are computed
-        in torch."""
+        prompt: the name of one of the folder's prompts, such as "query"; None: its default one. An embedding model
+        answers in its runtime, which of a quantized one is its ONNX file; other models are computed in torch. Raises
+        UserError for a prompt that the folder does not have.
+        """
         import numpy as np
 
         given = _list_texts(texts)
         if not self._embeds or not given:
-            return self._embedder(given)
-        return np.stack([answer.vector for answer in self._predictor.predict(given)])
+            return (self._embedder if prompt is None else self._embedder.with_prompt(prompt))(given)
+        predictor = self._predictor if prompt is None else self._predictor.with_prompt(prompt)
+        return np.stack([answer.vector for answer in predictor.predict(given)])
 
     def batches(self, texts: str | Sequence[str], pairs: Sequence[str] | None = None) -> list[Batch]:
         """The texts as `torch_module` reads them: packed tokens, `batch.row_ids` says which text each row is."""

@@ -75,6 +75,12 @@ _WORKERS, _ON = worker_options(
     type=click.Choice(["cut", "chunk"]),
     help="Classification: truncate longer texts (cut) or read them in chunks (default: as trained).",
 )
+@click.option(
+    "--prompt",
+    metavar="NAME",
+    help="Embeddings: name of the folder's prompt that comes before each text, such as query (default: its default "
+    "prompt).",
+)
 @click.option("--embeddings", is_flag=True, help="Return the embedding of each text instead of a prediction.")
 @click.option(
     "--output",
@@ -121,6 +127,7 @@ def command(
     bad_rows: Path | None,
     no_answer_threshold: float | None,
     long_text: str | None,
+    prompt: str | None,
     embeddings: bool,
     shard_rows: int | None,
     join: Path | None,
@@ -139,8 +146,8 @@ def command(
     With --json: one JSON object per line and text (JSONL). In a pipe, a line waits at most 50 ms for others to be
     answered with it. Embeddings are pooled and post-processed as the folder's
     modules.json specifies (written by sentence-transformers or compress analyze --save-embedder); else mean pooling.
-    Each text is read after the folder's default prompt; --query reads the query and the documents after the prompts
-    that have these names.
+    Each text is read after the folder's default prompt, or that of --prompt; --query reads the query and the documents
+    after the prompts that have these names.
     """
     from compress.cli._flags import refuse_flags
     from compress.commands.predict import predict_texts, rank_texts
@@ -165,6 +172,7 @@ def command(
         others = {
             "--pair": pairs, "--question": questions, "--context": contexts, "--embeddings": embeddings,
             "--text-pair-column": text_pair_column, "--bad-rows": bad_rows, "--output": where["output"],
+            "--prompt": prompt,
         }  # fmt: skip
         refuse_flags(others, "cannot be combined with --query", "remove it")
     output: Path | None = where["output"]
@@ -186,7 +194,7 @@ def command(
         refuse_flags(others, "cannot be combined with --output", "remove it")
     request = ModelRequest(
         resolve(model), options.device, options.precision, options.runtime, embeddings=embeddings, settings=settings,
-        text_column=text_column, text_pair_column=text_pair_column,
+        text_column=text_column, text_pair_column=text_pair_column, prompt=prompt,
     )  # fmt: skip
     if output is not None and file is not None:
         shards = ShardOptions(shard_rows or SHARD_ROWS, join, bad_rows)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from compress.encoder.config.heads import Pooling as Read
-from compress.errors import UserError, printable
+from compress.errors import UserError, did_you_mean, printable
 from compress.modelfolder.fields import MAX_POSITIONS, MAX_WIDTH, Fields
 from compress.storage import safe
 from compress.storage.foreign import decode
@@ -115,11 +115,12 @@ class Module:
     fields: Fields
 
 
-def read_parts(folder: Path, hidden: int) -> SentenceParts:
-    """What a folder says. Raises UserError for a module that is not computed here, and for one that does not fit."""
+def read_parts(folder: Path, hidden: int, prompt_name: str | None = None) -> SentenceParts:
+    """What a folder says. prompt_name: of the prompt before each text; None: the default one. Raises UserError for a
+    module that is not computed here, for one that does not fit, and for a prompt that the folder does not have."""
     listed = folder / MODULES
     if not listed.is_file():
-        return SentenceParts()
+        return SentenceParts(prompt=read_prompt(folder, prompt_name)) if prompt_name else SentenceParts()
     pooling: Pooling | None = None
     whole, static = True, False
     denses: list[Dense] = []
@@ -150,11 +151,13 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
         raise UserError("no Pooling module", where=str(listed), do="add a Pooling module")
     settings = settings_file(folder)
     lowercase = settings is not None and _fields(settings).flag("do_lower_case", False)
-    prompt = read_prompt(folder)
+    prompt = read_prompt(folder, prompt_name)
     if prompt and not whole:
+        name = "default prompt" if prompt_name is None else f"prompt '{prompt_name}'"
         raise UserError(
-            "a default prompt that is left out of the pooling is not supported", where=str(listed),
-            why="include_prompt is false", do=f"set default_prompt_name to null in {PROMPTS}",
+            f"a {name} that is left out of the pooling is not supported", where=str(listed),
+            why="include_prompt is false",
+            do=f"set default_prompt_name to null in {PROMPTS}" if prompt_name is None else None,
         )  # fmt: skip
     return SentenceParts(
         pooling, tuple(denses), normalize, read_max_length(folder), lowercase, prompt, whole, static,
@@ -162,13 +165,17 @@ def read_parts(folder: Path, hidden: int) -> SentenceParts:
     )  # fmt: skip
 
 
-def read_prompt(folder: Path) -> str:
-    """The prompt that `default_prompt_name` names; "" where it names none. Raises UserError for a name without one."""
+def read_prompt(folder: Path, name: str | None = None) -> str:
+    """The prompt of this name, as a folder has it; None: the one that `default_prompt_name` names, "" where it names
+    none. Raises UserError for a name without one."""
     file = folder / PROMPTS
-    if not file.is_file():
-        return ""
-    fields = _fields(file)
-    name, prompts = fields.values.get("default_prompt_name"), fields.values.get("prompts") or {}
+    fields = _fields(file) if file.is_file() else Fields({}, str(file))
+    prompts = fields.values.get("prompts") or {}
+    if name is not None and (not isinstance(prompts, dict) or name not in prompts):
+        known = map(str, prompts) if isinstance(prompts, dict) else ()
+        do = did_you_mean(name, known)
+        raise UserError(f"the model has no prompt '{printable(name, 40)}'", where=str(folder), do=do)
+    name = fields.values.get("default_prompt_name") if name is None else name
     if name is None:
         return ""
     if not isinstance(prompts, dict) or not isinstance(name, str) or name not in prompts:

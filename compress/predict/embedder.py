@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -73,6 +74,13 @@ class Embedder:
             done += batch.rows
             told(done)
         return torch.from_numpy(restore_outputs(examples, found))
+
+    def with_prompt(self, name: str) -> Embedder:
+        """The same with the prompt of this name before each text. Raises UserError where the folder has none."""
+        other = copy.copy(self)
+        other.parts = read_parts(self.folder, self.config.hidden, name)
+        check_prompts(self.tokenizer, [other.parts.prompt], self.max_length)
+        return other
 
     def vectors(self, texts: Sequence[str], told: Callable[[int], None] = lambda _: None) -> torch.Tensor:
         """(N, width) fp32 on the CPU, before they are made of length 1 where the folder asks for that."""

@@ -36,6 +36,8 @@ from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
 from compress.modelfolder.ensemble import Ensemble, EnsembleTeacher, JointModel, members_in_order
 from compress.modelfolder.folder import load_model
+from compress.modelfolder.sentence_head import EMBEDDING
+from compress.modelfolder.sentence_pooling import read_parts
 from compress.onnx import model_file
 from compress.onnx.gpu_session import computed_in
 from compress.onnx.precision import precision_of
@@ -102,6 +104,17 @@ class Predictor:
         other = copy.copy(self)
         other.__dict__.pop("run", None)
         other.runtime = runtime
+        return other
+
+    def with_prompt(self, name: str) -> Predictor:
+        """The same embedding model with the prompt of this name before each text. Raises UserError where the folder has
+        none, and for another model."""
+        if self.task.kind != EMBEDDING:
+            why = f"the task of the model is {self.task.kind}"
+            raise UserError("only embedding models read prompts", where=str(self.folder), why=why)
+        other = copy.copy(self)
+        other._settings = {**self._settings, "prompt": read_parts(self.folder, self.config.hidden, name).prompt}
+        other.task = other.task_for(paired=False)
         return other
 
     def reopen(self) -> Predictor:

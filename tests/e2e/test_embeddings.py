@@ -141,6 +141,34 @@ def test_documents_are_ranked_for_a_query(mine: Path, compress: Cli) -> None:
     assert [(one.document, pytest.approx(one.score)) for one in found[:3]] == ranked()
 
 
+def test_a_prompt_is_chosen_by_its_name(mine: Path, compress: Cli) -> None:
+    whole = [f"passage: {text}" for text in TEXTS]
+    wanted = load(mine).embed(whole)
+    np.testing.assert_array_equal(load(mine).embed(TEXTS, prompt="document"), wanted)
+    Path("few.txt").write_text("\n".join(TEXTS) + "\n")
+    row = ("predict", mine, "--file", "few.txt", "--threads", "1", "--json", "--prompt")
+    for flags in ((), ("--embeddings",)):
+        done = compress(*row, "document", *flags)
+        assert done.code == 0, done.err
+        found = [json.loads(line)["embedding"] for line in done.out.splitlines()]
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    done = compress(*row, "documents")
+    assert (done.code, done.line) == (
+        2,
+        f"error: {mine}: the model has no prompt 'documents'; did you mean 'document'?",
+    )
+    done = compress("predict", mine, "--query", "a", "b", "--prompt", "document")
+    assert (done.code, done.line) == (2, "error: --prompt: cannot be combined with --query; remove it")
+
+
+def test_a_prompt_of_a_model_for_another_task(own_model: Path, compress: Cli) -> None:
+    done = compress("predict", own_model, "a", "--prompt", "query")
+    assert (done.code, done.out) == (2, "")
+    assert "only embedding models read prompts: the task of the model is classification" in done.line
+    done = compress("predict", own_model, "a", "--embeddings", "--prompt", "query")
+    assert "the model has no prompt 'query'; there are none" in done.line
+
+
 # --- the verbs ----------------------------------------------------------------------------------------------------
 
 

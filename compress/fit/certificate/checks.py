@@ -21,8 +21,8 @@ SLOWER = 1.15
 """Times what was certified, that a median may be on the same device where no bound was given."""
 NEW_KIT = "run a new kit there: compress verify MODEL --kit check.pyz"
 BUSY_NOW = (
-    "this is not known: another process used the processor, or timings spread by more than 10 %; run `compress verify` "
-    "again on an idle machine"
+    "the latency is not known: another process used the processor, or timings spread by more than 10 %; run "
+    "`compress verify` again on an idle machine"
 )
 
 

@@ -84,7 +84,8 @@ class VectorAnswerer:
 @dataclass(frozen=True)
 class ModelRequest:
     """Which model answers, and how. settings: of the task, in place of the model's own.  runtime: None: as the folder
-    is meant to be run.  text_column, text_pair_column: of files of rows; None: by their usual names."""
+    is meant to be run.  text_column, text_pair_column: of files of rows; None: by their usual names.  prompt: the name
+    of the one before each text of an embedding model; None: the folder's default one."""
 
     folder: Path
     device: str = "cpu"
@@ -94,6 +95,7 @@ class ModelRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)
     text_column: str | None = None
     text_pair_column: str | None = None
+    prompt: str | None = None
 
     def open(self, console: Console) -> Answerer:
         """Load the model; with `--runtime auto`, its fastest runtime. Raises UserError as what answers does, and for
@@ -112,10 +114,12 @@ class ModelRequest:
                     "only the vectors of embedding models are computed in other runtimes than torch",
                     where=f"--runtime {self.runtime}", do="remove it",
                 )  # fmt: skip
-            return VectorAnswerer(embedder)
+            return VectorAnswerer(embedder if self.prompt is None else embedder.with_prompt(self.prompt))
         predictor = open_in_runtime(
             self.folder, self.runtime, console, device=self.device, precision=self.precision, settings=self.settings
         )
+        if self.prompt is not None:
+            predictor = predictor.with_prompt(self.prompt)
         return PredictionAnswerer(predictor, embeddings=self.embeddings)
 
     def settle(self, answerer: Answerer) -> ModelRequest:
