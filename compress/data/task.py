@@ -322,6 +322,10 @@ class Task(ABC):
     ) -> Fidelity:
         """The outputs of two models for the same rows."""
 
+    def has_baseline(self, rows: Rows) -> bool:
+        """Whether `answer_by_baseline` answers such rows."""
+        return type(self).answer_by_baseline is not Task.answer_by_baseline
+
     def answer_by_baseline(
         self, train: Rows, rows: Rows, label_names: Sequence[str]
     ) -> tuple[str, ScoredAnswers] | None:

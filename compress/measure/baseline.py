@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,17 +30,20 @@ class Baseline:
         return BASELINES[self.name]
 
 
-def measure_baseline(table: Table, split: str, metric: str | None) -> Baseline | None:
+def measure_baseline(
+    table: Table, split: str, metric: str | None, say: Callable[[str], None] = lambda _: None
+) -> Baseline | None:
     """The baseline's figure on a split, learned from the training rows; None where there is none: without training
     rows with labels, for kinds of task without one, and where its figure is undefined."""
     train, task = table.splits.get("train"), task_of(table.task, table.settings)
-    if train is None or metric is None or train is table.split(split):
+    if train is None or metric is None or train is table.split(split) or not task.has_baseline(table.split(split)):
         return None
     parts = pieces(train.labels) if isinstance(train.labels, np.ndarray) else [train.labels]
     known = ~np.concatenate([task.find_unlabelled(part) for part in parts])
     count = int(known.sum())
     if not count:
         return None
+    say("scoring a baseline without an encoder")
     chosen = np.linspace(0, count - 1, min(ROWS, count)).astype(np.int64)
     train = train.take(chosen if count == len(known) else np.flatnonzero(known)[chosen])
     found = task.answer_by_baseline(train, table.split(split), table.label_names)

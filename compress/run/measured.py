@@ -161,8 +161,7 @@ class StageMeasurer:
     def _measure_baseline(self, split: str, measured: Sequence[MeasuredModel]) -> Baseline | None:
         """What answers the same rows without an encoder."""
         metric = next((m.metric for m in measured if m.metric is not None), None)
-        self.console.note("scoring a baseline without an encoder")
-        return measure_baseline(self.sources.table, split, metric)
+        return measure_baseline(self.sources.table, split, metric, self.console.note)
 
     def _tell_weak(
         self, log: TrackedRun, candidates: Sequence[Candidate], measured: Sequence[MeasuredModel], rule: Baseline | None

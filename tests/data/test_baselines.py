@@ -64,6 +64,16 @@ def test_rows_that_are_learned_from_judge_nothing() -> None:
     assert measure_baseline(opened, "test", None) is None
 
 
+def test_a_baseline_is_announced_where_one_is_scored(tmp_path: Path) -> None:
+    said: list[str] = []
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("".join(f'{{"text": "text {i}"}}\n' for i in range(12)))
+    assert measure_baseline(open_table(str(tmp_path), task="embedding"), "test", "cosine", said.append) is None
+    assert said == []
+    measure_baseline(table("opinions", 40), "test", "accuracy", said.append)
+    assert said == ["scoring a baseline without an encoder"]
+
+
 def test_naive_bayes_is_the_written_formula() -> None:
     texts, labels = ["a a b", "b c"], np.array([0, 1])
     found = baselines.naive_bayes(texts, labels, ["a", "c b", "unknown"], 2)

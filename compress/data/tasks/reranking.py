@@ -279,12 +279,14 @@ class Task(FormTask):
         )
         return ScoredAnswers(len(rows), figures, chance={RANKINGS[0]: random})
 
+    def has_baseline(self, rows: Rows) -> bool:
+        return self.form(rows) == "ranking"
+
     def answer_by_baseline(
         self, train: Rows, rows: Rows, label_names: Sequence[str]
     ) -> tuple[str, ScoredAnswers] | None:
         """The candidates in the order of BM25; nothing is learned."""
-        if not isinstance(rows.labels, Ragged):
-            return None
+        assert isinstance(rows.labels, Ragged)
         index = BM25(documents_of(rows))
         parts = [index.scores(text) for text in rows.texts]
         cells = [rows.labels.row(i) for i in range(len(rows))]
