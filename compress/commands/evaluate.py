@@ -9,7 +9,14 @@ from compress.contracts import RunOptions
 from compress.errors import UserError
 from compress.measure.labelled import measure_models, print_groups, print_measured
 from compress.measure.measured_model import MeasuredModel
-from compress.report.rows import churn_table, slices_footnote, slices_sentence, slices_table
+from compress.report.rows import (
+    churn_table,
+    explain_no_figures,
+    has_figures,
+    slices_footnote,
+    slices_sentence,
+    slices_table,
+)
 
 
 def evaluate(
@@ -47,6 +54,9 @@ def evaluate(
             console.table("", *churn_table(m.churn, "parent"))
     for m in measured if slices and not options.json else ():
         if m.subject.role == "student" or not against:
+            if not has_figures(m.slices):
+                console.result(explain_no_figures(m.subject.name, m.slices))
+                continue
             console.table("", *slices_table(m.slices, m.metric or ""))
             for line in [*slices_sentence(m.slices), slices_footnote(m.slices)]:
                 console.result(line)

@@ -18,6 +18,7 @@ from compress.report.rows import (
     GROUPS_NOTE,
     groups_sentence,
     groups_table,
+    has_figures,
     slices_footnote,
     slices_sentence,
     slices_table,
@@ -150,7 +151,7 @@ def _build_table(judged: Sequence[RankedRow], anchors: Sequence[str], keys: Sequ
 def _build_slices(details: Sequence[Detail]) -> str:
     """A table for each model; unfolded are those that fail more than their parent somewhere."""
     out = []
-    known = [d for d in details if d.slices]
+    known = [d for d in details if has_figures(d.slices)]
     for d in known:
         columns, rows = slices_table(d.slices, d.metric)
         columns = [*columns[:-1], "verdict"] if columns[-1] == "" else list(columns)

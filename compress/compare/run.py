@@ -155,16 +155,28 @@ def gather(asked: CompareRequest, options: RunOptions, reader: Reader, console: 
 
 
 def _print_slices(console: Console, measured: Mapping[str, MeasuredModel], asked: CompareRequest) -> None:
-    from compress.report.rows import slices_footnote, slices_sentence, slices_table
+    from compress.report.rows import (
+        explain_no_figures,
+        has_figures,
+        slices_footnote,
+        slices_sentence,
+        slices_table,
+    )
 
     told: list[Slice] = []
     for name, m in measured.items():
         if m.slices and not (asked.against and m.subject.role == "teacher"):
-            console.table(name, *slices_table(m.slices, m.metric or ""))
             told += m.slices
+            if not has_figures(m.slices):
+                console.result(explain_no_figures(name, m.slices))
+                continue
+            console.table(name, *slices_table(m.slices, m.metric or ""))
             for line in slices_sentence(m.slices):
                 console.result(line)
-    console.result(slices_footnote(told) if told else "slices of runs are only on the page: add --html FILE")
+    if not told:
+        console.result("slices of runs are only on the page: add --html FILE")
+    elif has_figures(told):
+        console.result(slices_footnote(told))
 
 
 def _slices_as_json(measured: Mapping[str, MeasuredModel]) -> dict[str, list[dict]]:

@@ -27,7 +27,7 @@ from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_r
 from compress.predict.real_texts import choose_calls, require_fixed_costs, sample_texts
 from compress.predict.text_vectors import make_text_vectors
 from compress.recipe import Recipe, load_recipe
-from compress.report.rows import GROUPS_NOTE, comparison, conditions, groups_sentence, groups_table
+from compress.report.rows import GROUPS_NOTE, comparison, conditions, groups_sentence, groups_table, has_figures
 from compress.stages.shared.labelled_data import open_table_of, settings_for
 from compress.stages.shared.timing import choose_length
 
@@ -163,7 +163,8 @@ def print_groups(console: Console, measured: Sequence[MeasuredModel]) -> None:
     """Each model on the groups of one column, and the gaps between them; nothing where no column was requested."""
     told = [m for m in measured if m.groups]
     for m in told:
-        console.table(m.subject.name if len(measured) > 1 else "", *groups_table(m.groups, m.metric or ""))
+        if has_figures(m.groups):
+            console.table(m.subject.name if len(measured) > 1 else "", *groups_table(m.groups, m.metric or ""))
         for line in groups_sentence(m.groups):
             console.result(line)
     if told:

@@ -212,6 +212,17 @@ def interval_points(s: Slice) -> str:
     return "" if d is None else _points(d.value, d.low, d.high)
 
 
+def has_figures(found: Sequence[Slice]) -> bool:
+    """Whether any of them was measured: a table of none has empty cells only."""
+    return any(s.value is not None for s in found)
+
+
+def explain_no_figures(name: str, found: Sequence[Slice]) -> str:
+    """Why there is no table of a model's slices, in one line."""
+    why = "; ".join(dict.fromkeys(s.why for s in found)) or "the rows have no groups"
+    return f"slices of {name}: none of the groups of rows has a figure: {why}"
+
+
 def slices_sentence(found: Sequence[Slice]) -> list[str]:
     """One line: which groups the model fails more than its parent; none where nothing was tested."""
     tested = [s for s in found if s.adjusted is not None]

@@ -34,6 +34,8 @@ def evaluate(monkeypatch: pytest.MonkeyPatch, measured: list[Any], against: str 
     monkeypatch.setattr(command, "print_groups", lambda *_: console.tables.append("groups"))
     monkeypatch.setattr(command, "churn_table", lambda *_: (("churn",), []))
     monkeypatch.setattr(command, "slices_table", lambda slices, metric: ((f"slices of {slices[0]}",), []))
+    monkeypatch.setattr(command, "has_figures", lambda slices: "small" not in slices)
+    monkeypatch.setattr(command, "explain_no_figures", lambda name, _: f"no figures of {name}")
     monkeypatch.setattr(command, "slices_sentence", lambda _: ["a sentence"])
     monkeypatch.setattr(command, "slices_footnote", lambda _: "a note")
     assert command.evaluate("m", against, "test", 10, RunOptions(json=json), **flags) is measured
@@ -61,6 +63,12 @@ def test_slices_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = [measured_model("teacher", slices=["it"])]
     assert evaluate(monkeypatch, alone, None, slices=True).tables == ["figures", "slices of it", "groups"]
     assert evaluate(monkeypatch, alone, None).tables == ["figures", "groups"]
+
+
+def test_slices_without_figures_are_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = evaluate(monkeypatch, [measured_model("teacher", slices=["small"])], None, slices=True)
+    assert found.tables == ["figures", "groups"]
+    assert found.lines == ["no figures of teacher"]
 
 
 def test_json_is_one_document(monkeypatch: pytest.MonkeyPatch) -> None:

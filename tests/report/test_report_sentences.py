@@ -11,10 +11,12 @@ from compress.report.rows import (
     SLICES_NOTE,
     comparison,
     description,
+    explain_no_figures,
     format_figure,
     gain_sentence,
     groups_sentence,
     groups_table,
+    has_figures,
     markdown,
     slices_footnote,
     slices_sentence,
@@ -84,6 +86,14 @@ def test_slices_that_fail_more_are_named_worst_first_and_at_most_three() -> None
 def test_slices_of_one_model_are_not_called_paired() -> None:
     assert slices_footnote([compared("a", 0.0, 0.9), SMALL]) == SLICES_NOTE
     assert "paired" not in slices_footnote([SMALL, UNDEFINED])
+
+
+def test_slices_without_figures_say_why() -> None:
+    assert has_figures([compared("a", 0.0, 0.9), SMALL])
+    assert not has_figures([SMALL, SMALL])
+    said = explain_no_figures("mine", [SMALL, SMALL])
+    assert said == "slices of mine: none of the groups of rows has a figure: fewer than 30 rows"
+    assert explain_no_figures("mine", []).endswith(": the rows have no groups")
 
 
 def test_slices_that_were_not_tested_are_counted_whatever_the_reason() -> None:
