@@ -225,3 +225,8 @@ def test_fidelity_is_over_different_texts(tmp_path, toy_tokenizer_files):
     assert not task.compare(vectors[:11, :4], vectors[:11], [], examples.take(np.arange(11)), few).figures
     undefined = task.score_against(vectors[:, :4], vectors, [], examples, test).undefined
     assert undefined == {"cosine": "the vectors have 4 dimensions, the parent's 6"}
+    turned = vectors[:, [3, 0, 5, 1, 2, 4]] * [1, -1, -1, 1, -1, 1]
+    found = task.score_against(turned, vectors, [], examples, test)
+    assert (found.metrics, list(found.undefined)) == ({}, ["cosine"])
+    assert found.undefined["cosine"].startswith("the vectors have other axes than the parent's")
+    assert task.score_against(vectors + 0.1, vectors, [], examples, test).value("cosine") > 0.9

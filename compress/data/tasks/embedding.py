@@ -33,6 +33,7 @@ from evaluation.quality.correlation import UndefinedCorrelationError, spearman_o
 from evaluation.quality.draws import of_mean
 from evaluation.quality.retrieval import TOP, cosines, rank_metrics, search
 from evaluation.quality.slices import Members, by_quarter
+from evaluation.representation.axes import have_same_axes
 from evaluation.representation.neighbours import (
     FEWEST_TEXTS,
     NEIGHBOURS,
@@ -251,7 +252,7 @@ class Task(FormTask):
         rows: Rows,
     ) -> ScoredAnswers:
         """Of texts alone the cosine of both models' vectors, or where that was chosen the neighbours that they share;
-        else as `score`."""
+        else as `score`. There is no cosine between vectors of other widths or axes."""
         if form_of(rows) != "texts":
             return self.score(ours, label_names, examples, rows)
         check_outputs(ours, ours.shape[-1])
@@ -266,19 +267,22 @@ class Task(FormTask):
         if ours.shape != theirs.shape:
             why = f"the vectors have {ours.shape[1]} dimensions, the parent's {theirs.shape[1]}"
             return ScoredAnswers(len(rows), {}, undefined={COSINE: why})
+        if not have_same_axes(ours, theirs):
+            why = "the vectors have other axes than the parent's; compare the shared neighbours"
+            return ScoredAnswers(len(rows), {}, undefined={COSINE: why})
         return ScoredAnswers(len(rows), {COSINE: of_mean(cosines(ours, theirs))}, chance={COSINE: 0.0})
 
     def compare(
         self, ours: np.ndarray, theirs: np.ndarray, label_names: Sequence[str], examples: Examples, rows: Rows
     ) -> Fidelity:
-        """Mean cosine, overlap of the ten nearest neighbours and rank correlation of similarities, over different
-        texts of the rows."""
+        """Mean cosine (where both have the same axes), overlap of the ten nearest neighbours and rank correlation of
+        similarities, over different texts of the rows."""
         kept = _different(examples, spread_places(len(examples), 2 * COMPARED))
         compared = kept[spread_places(len(kept), COMPARED)]
         asked = spread_places(len(compared), ASKED)
         x, y = ours[compared], theirs[compared]
         figures: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
-        if x.shape == y.shape and form_of(rows) != "texts":  # of these it is the metric
+        if x.shape == y.shape and form_of(rows) != "texts" and have_same_axes(x, y):  # of texts it is the metric
             figures[COSINE] = of_mean(cosines(x[asked], y[asked]))
         if len(compared) >= FEWEST_TEXTS:
             figures[OVERLAP] = of_mean(neighbour_overlap(x, y, asked))
