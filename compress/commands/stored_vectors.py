@@ -8,7 +8,7 @@ from pathlib import Path
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.tasks import task_of
-from compress.data.tasks.embedding import Task
+from compress.data.tasks.embedding import SPEARMAN, Task
 from compress.errors import UserError, did_you_mean
 from compress.measure.labelled import open_labelled
 from compress.measure.stored_vectors import StoredFigures, measure_stored_vectors, metric_of
@@ -72,6 +72,7 @@ def evaluate_vectors(
             f"the data is for {table.task}", where="--vectors", do="give texts, pairs with a score or a search"
         )
     metric = metric_of(rows, task.metric_of(rows))
+    similarity = "cosine" if metric == SPEARMAN else task.check_similarity()
 
     def embed(where: Path):
         predictor = Predictor(where, device=options.device, task=table.task, settings=settings,
@@ -89,15 +90,16 @@ def evaluate_vectors(
     found = []
     sizes = dimensions or (width,)
     for row in measure_stored_vectors(
-        embed(folder), rows, metric, kinds, sizes, parent=parent, resamples=bootstrap
+        embed(folder), rows, metric, kinds, sizes, parent=parent, similarity=similarity, resamples=bootstrap
     ):  # fmt: skip
         console.note(f"{row.kind}, {row.dimensions} dimensions: {row.bytes_per_vector:,} bytes")
         found.append(row)
     columns = ("vectors", "dimensions", "bytes", title(metric), "change", "search ms / million")
     console.table(model_label(folder), columns, [_cells(row) for row in found])
+    ranked = "cosine" if similarity == "cosine" else "dot product, as the folder says"
     console.result(
-        "Queries are floats. A binary search finds 4 candidates per result, which are then rescored. Times are upper "
-        "bounds on a busy machine."
+        f"Queries are floats; vectors are compared by {ranked}. A binary search finds 4 candidates per result, which are "
+        "then rescored. Times are upper bounds on a busy machine."
     )
     document = {"metric": metric, "split": split, "vectors": [row.as_json() for row in found]}
     console.document(document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,7 @@ def measure_stored_vectors(
     dimensions: Sequence[int],
     *,
     parent: NDArray | None = None,
+    similarity: Literal["cosine", "dot"] = "cosine",
     resamples: int = 1000,
     clock: Clock = time.perf_counter,
 ) -> Iterator[StoredFigures]:
@@ -70,19 +71,23 @@ def measure_stored_vectors(
 
     vectors: (N, D) of the examples of `rows`, as the embedding task encodes them.  metric: the main one of such rows;
     on texts alone the overlap of neighbours.  parent: (N, E) of another model, whose neighbours texts are compared
-    with; None: those of `vectors` themselves. Raises UserError for rows on which the metric is undefined.
+    with; None: those of `vectors` themselves.  similarity: by which documents and neighbours are ranked, "cosine" or
+    "dot". Raises UserError for rows on which the metric is undefined.
     """
     if form_of(rows) == "texts" and len(vectors) < FEWEST_TEXTS:
         why = f"they have {len(vectors)} texts, and {metric} needs {FEWEST_TEXTS} or more"
         raise UserError("the rows are too few", where="--vectors", why=why, do="give more rows")
     width = vectors.shape[1]
     first: ScoredAnswers | None = None
+    normalize = similarity == "cosine"
+    reference = vectors if parent is None else parent
+    reference = cut(reference, reference.shape[1], normalize=normalize)
     asked = [("float32", width), *((kind, size) for size in dimensions for kind in kinds)]
     for kind, size in dict.fromkeys(asked):
-        queries, documents = _sides(cut(vectors, size), rows)
+        queries, documents = _sides(cut(vectors, size, normalize=normalize), rows)
         stored = StoredVectors(documents, kind)  # pyright: ignore[reportArgumentType]
         try:
-            scored = _score(queries, stored, rows, metric, vectors if parent is None else parent)
+            scored = _score(queries, stored, rows, metric, reference)
             found = scored.interval(metric, resamples=resamples)
             change = None if first is None else scored.difference(first, metric, resamples=resamples)
         except UndefinedCorrelationError as error:
@@ -120,7 +125,7 @@ def _score(
         found = stored.search(queries, min(TOP, len(stored)))
         values = rank_metrics(found, relevant_of(rows))
         return ScoredAnswers(len(rows), {metric: of_mean(values[metric.replace("_at_", "@")])})
-    theirs, whole = _sides(cut(reference, reference.shape[1]), rows)
+    theirs, whole = _sides(reference, rows)
     own = spread_places(len(whole), len(theirs)).tolist()
     wanted = StoredVectors(whole, "float32").search(theirs, NEIGHBOURS, skip=own)
     ours = stored.search(queries, NEIGHBOURS, skip=own)

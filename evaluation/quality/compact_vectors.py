@@ -24,12 +24,13 @@ _ROWS = 64
 """Queries whose candidates are ranked anew at once."""
 
 
-def cut(vectors: NDArray, dimensions: int) -> NDArray[np.float32]:
-    """(N, D) → (N, dimensions): the first ones, of length 1 again. Raises ValueError where there are fewer."""
+def cut(vectors: NDArray, dimensions: int, *, normalize: bool = True) -> NDArray[np.float32]:
+    """(N, D) → (N, dimensions): the first ones, of length 1 again unless they are ranked by dot product. Raises
+    ValueError where there are fewer."""
     if not 1 <= dimensions <= vectors.shape[1]:
         raise ValueError(f"{dimensions} of {vectors.shape[1]} dimensions")
     kept = np.asarray(vectors[:, :dimensions], dtype=np.float32)
-    return kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-12)
+    return kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-12) if normalize else kept
 
 
 def fit_ranges(vectors: NDArray) -> NDArray[np.float32]:

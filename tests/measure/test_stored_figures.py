@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from compress.data.tables.table import Rows
@@ -43,6 +45,18 @@ def test_all_dimensions_as_floats_come_first_and_are_compared_with() -> None:
     assert [(one.kind, one.dimensions) for one in others] == [("float32", 4), ("int8", 4), ("binary", 4)]
     assert all(one.difference is not None for one in others)
     assert [one.kind for one in others if one.ranges is not None] == ["int8"]
+
+
+def test_documents_are_ranked_by_dot_product_where_the_folder_says_so() -> None:
+    both = {"text": ["a", "b"], "text_pair": ["c", "d"]}
+    rows = Rows(both, np.full(2, np.nan, np.float32), np.arange(2))  # type: ignore[arg-type]
+    rows = replace(rows, columns={name: pa.chunked_array([texts]) for name, texts in both.items()})
+    vectors = np.array([[1, 0], [0, 1], [1, 0.5], [9, 8]], dtype=np.float32)  # the long document wins by its length
+    found = {
+        by: next(measure_stored_vectors(vectors, rows, "mrr_at_10", ["int8"], [2], similarity=by, resamples=20))
+        for by in ("cosine", "dot")
+    }
+    assert (found["cosine"].quality.value, found["dot"].quality.value) == (1.0, 0.75)
 
 
 @pytest.mark.parametrize("count", [1, 2, 11])

@@ -236,12 +236,16 @@ class Task(FormTask):
     def search(self, queries: np.ndarray, documents: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """(Q, top) rows of the nearest documents, best first, and their similarities, for vectors (Q, D) and (N, D).
         Raises UserError for a similarity that is not supported."""
+        return search(queries, documents, min(top, len(documents)), similarity=self.check_similarity())
+
+    def check_similarity(self) -> Literal["cosine", "dot"]:
+        """By what documents are ranked. Raises UserError for a similarity that is not supported."""
         if self.similarity not in ("cosine", "dot"):
             raise UserError(
                 f"search by {printable(self.similarity, 40)} similarity is not supported",
                 where="similarity_fn_name", do="use cosine or dot",
             )  # fmt: skip
-        return search(queries, documents, min(top, len(documents)), similarity=self.similarity)
+        return "cosine" if self.similarity == "cosine" else "dot"
 
     def score_against(
         self,
