@@ -98,8 +98,8 @@ def evaluate_vectors(
     console.table(model_label(folder), columns, [_cells(row) for row in found])
     ranked = "cosine" if similarity == "cosine" else "dot product, as the folder says"
     console.result(
-        f"Queries are floats; vectors are compared by {ranked}. A binary search finds 4 candidates per result, which are "
-        "then rescored. Times are upper bounds on a busy machine."
+        f"Queries are floats; vectors are compared by {ranked}. A binary search finds 4 candidates per result, which "
+        "are then rescored. Times are upper bounds on a busy machine."
     )
     document = {"metric": metric, "split": split, "vectors": [row.as_json() for row in found]}
     console.document(document)
