@@ -86,14 +86,14 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
     c = measurement.context
     lines = []
     if "dataset" in c:
-        rows = f"{c['rows']} rows of {c['dataset']}"
+        rows = f"{c['rows']} rows of {c['dataset']}" if "rows" in c else c["dataset"]
         if any(name.startswith(("quality/", "vs_teacher/", FAKE)) for name in measurement.values):
             lines.append(f"quality on {rows}; intervals are 95 %")
         else:
             alone = ": texts alone are compared with a parent, add --against" if c.get("task") == "embedding" else ""
             lines.append(f"no quality is measured on {rows}{alone}")
     if "device" in c:
-        threads = "1 thread" if c["threads"] == "1" else f"{c['threads']} threads"
+        threads = "1 thread" if c.get("threads") == "1" else f"{c.get('threads', '?')} threads"
         if is_fake(measurement):
             lines.append(
                 "simulated: the model keeps float weights and rounds them when they are used; no speed is reported, "
@@ -101,8 +101,9 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
             )
             return lines
         others = [m.context for m in beside if "runtime" in m.context]
-        shared = [c[key] for key in ("runtime", "precision") if all(one[key] == c[key] for one in others)]
-        if "latency_shape" not in c:
+        known = [key for key in ("runtime", "precision") if key in c]
+        shared = [c[key] for key in known if all(one.get(key) == c[key] for one in others)]
+        if not {"latency_shape", "repeats", "throughput_mix"} <= c.keys():
             return [*lines, ", ".join([f"not timed; computed on {c['device']}", threads, *shared])]
         lines.append(", ".join([f"speed on {c['device']}", threads, *shared]))
         if c.get("cpu_flags") and c.get("device_kind") == "cpu":

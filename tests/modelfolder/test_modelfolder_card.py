@@ -63,7 +63,8 @@ def test_the_measured_table(tiny_model: Model, tmp_path: Path) -> None:
     assert "| accuracy against parent | -1.23 [-2.51, +0.06] |  |" in text
     assert "vs\\_teacher" not in text
     assert "F1" not in text
-    assert "Measured with device: cpu, threads: 2." in text
+    assert "- not timed; computed on cpu, 2 threads" in text
+    assert "Measured with" not in text
     assert load_model(tmp_path / "model").meta.measurement is not None
 
 
@@ -349,7 +350,7 @@ def test_folders_of_this_machine_are_not_published(
     text = (save_model(tmp_path / "model", tiny_model, tokenizer_files={}, meta=meta) / "README.md").read_text()
     assert "secret" not in text
     assert f"name: {shown}\n" in text
-    assert f"dataset: {of_rows}" in text
+    assert f"- quality on {of_rows}; intervals are 95 %" in text
     assert f"measured on {of_rows} only" in text
 
 

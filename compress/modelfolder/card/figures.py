@@ -6,7 +6,7 @@ from compress.contracts import Measurement
 from compress.errors import without_folders
 from compress.modelfolder.card.text import escape, format_section
 from compress.modelfolder.meta import MeasurementNote
-from compress.report.rows import Reference, comparison
+from compress.report.rows import Reference, comparison, conditions
 
 
 def format_slices(note: MeasurementNote | None) -> str:
@@ -30,11 +30,17 @@ def format_measured(
     if model is None:
         return ""
     notes = {"this model": model} | ({reference: baseline} if baseline else {})
-    columns, rows = comparison(list(notes), [Measurement(n.values, n.context) for n in notes.values()], reference)
+    found = [_measurement(note) for note in notes.values()]
+    columns, rows = comparison(list(notes), found, reference)
     table = [f"| {' | '.join(columns)} |", "|---" + "|--:" * len(notes) + "|"]
     for label, *cells in rows:  # a label may hold the name of a class, and a runtime is what the folder says it is
         shown = map(escape, cells) if label == "runtime" else cells
         table.append(f"| {' | '.join([escape(label.strip()), *shown])} |")
-    told = {k: without_folders(v, parts=2) if k == "dataset" else v for k, v in model.context.items()}
-    context = ", ".join(f"{escape(k)}: {escape(v)}" for k, v in sorted(told.items()))
-    return "\n".join(["## Measured", "", *table, *(["", f"Measured with {context}."] if context else [])])
+    lines = [f"- {escape(line, 1000)}" for line in conditions(found[0], found)]
+    return "\n".join(["## Measured", "", *table, *(["", *lines] if lines else [])])
+
+
+def _measurement(note: MeasurementNote) -> Measurement:
+    """With the name of the data set in place of its path."""
+    told = {k: without_folders(v, parts=2) if k == "dataset" else v for k, v in note.context.items()}
+    return Measurement(note.values, told)
