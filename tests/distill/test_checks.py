@@ -393,6 +393,10 @@ def test_objectives_that_do_not_fall(probe: TaskProbe, tokenizer: Tokenizer) -> 
     found = during("standing_objectives", at, at.ours, *rows)
     assert found is not None
     assert found.text == "did not fall in 100 steps: hard_labels (1 → 1.01)"
+    alike = [{**row, "agreement": share} for row, share in zip(rows, (0.99, 0.98), strict=True)]
+    assert during("standing_objectives", at, at.ours, *alike) is None, "a good start has nowhere to fall"
+    alike[1]["agreement"] = 0.7
+    assert during("standing_objectives", at, at.ours, *alike) is not None
     rows[1]["step"] = 50
     assert during("standing_objectives", at, at.ours, *rows) is None, "there is time left"
 
