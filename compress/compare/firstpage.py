@@ -28,7 +28,8 @@ from evaluation.quality.pairing import ResampledMetric
 
 log = logging.getLogger(__name__)
 
-SHOWN = 20  # rows of the description's table
+SHOWN = 20  # rows of a table of the description
+DATA_SETS = 4  # whose tables fit into it
 
 
 @dataclass(frozen=True)
@@ -83,36 +84,56 @@ def build(runs: Sequence[StoredRun], read: Callable[[Sequence[StoredRun]], Mappi
             belongs = run.tags.get("compress.role") == "stage" and run.parent in shipped
             tags[run.run_id] = {DEPLOYABLE: STAGE if belongs else NO, PARETO: MISSING}
     own = rows[: len(models)]
-    return FirstPage(tags, describe(judged, decide(judged), notes), list(_build_views(models, own, found.values())))
+    newest = {data: place for place, data in reversed(list(enumerate(found[run.run_id].data for run in runs)))}
+    newest_first = sorted(judged, key=lambda j: newest[j.row.data])
+    return FirstPage(tags, describe(newest_first, notes), list(_build_views(models, own, found.values())))
 
 
-def describe(judged: Sequence[RankedRow], verdict: Verdict | None, notes: Sequence[str]) -> str:
-    """The verdict with its table, as Markdown between HEADING and END."""
-    by_name = {j.row.name: j for j in judged}
-    if not judged:
-        said = "no run of this experiment has measured a model that could be shipped"
-    elif verdict is None:
-        said = "nothing to compare yet; a verdict needs two models that are measured on the same data"
-    else:
-        said = verdict.sentence
-    order = list(by_name) if verdict is None else [verdict.ship, *verdict.reasons]
-    keys = (QUALITY, SIZE, LATENCY, PARETO_COLUMN)
-    heads = ["model", *table.heads(keys, [j.row for j in judged]), "verdict"]
-    lines = []
-    for name in order[:SHOWN]:
-        why = MISSING if verdict is None else verdict.reasons.get(name, "ship" if name != verdict.against else "keep")
-        lines.append((name, *table.cells(by_name[name], keys), why))
-    brief, _, more = said.partition(" (")  # a closed description shows one line, which must fit a small screen
-    parts = [f"{HEADING}: {brief}", *([f"**{said}**"] if more else [])]
-    if lines:
-        parts.append(markdown(tuple(heads), lines))
-    if len(order) > SHOWN:
-        notes = [f"{len(order) - SHOWN:,} more models are in the table of runs", *notes]
+def describe(judged: Sequence[RankedRow], notes: Sequence[str]) -> str:
+    """A verdict with its table for each data set, that of the first model before the others, as Markdown between
+    HEADING and END."""
+    of_data: dict[tuple[str, ...], list[RankedRow]] = {}
+    for one in judged:
+        of_data.setdefault(one.row.data, []).append(one)
+    parts = []
+    for group in list(of_data.values())[:DATA_SETS] or [[]]:
+        said, verdict = _conclude(group)
+        brief, _, more = said.partition(" (")  # a closed description shows one line, which must fit a small screen
+        on = f" on {group[0].row.dataset or 'no data'}" if len(of_data) > 1 else ""
+        parts += [f"{'####' if parts else HEADING + ':'} {brief}{on}", *([f"**{said}**"] if more else [])]
+        order = [one.row.name for one in group] if verdict is None else [verdict.ship, *verdict.reasons]
+        if order:
+            parts.append(_build_table(group, order[:SHOWN], verdict))
+        if len(order) > SHOWN:
+            notes = [f"{len(order) - SHOWN:,} more models{on} are in the table of runs", *notes]
+    if len(of_data) > DATA_SETS:
+        notes = [f"models on {len(of_data) - DATA_SETS:,} more data sets are in the table of runs", *notes]
     if judged:
         together = "`compress compare MODEL MODEL --data DATA` times them together"
         notes = [*notes, f"each run timed its own models; {together}"]
     parts += ["\n".join(f"- {note}" for note in notes)] if notes else []
     return "\n\n".join([*parts, END])
+
+
+def _conclude(judged: Sequence[RankedRow]) -> tuple[str, Verdict | None]:
+    """The verdict on models of one data set, in a sentence; None where there is none."""
+    verdict = decide(judged)
+    if verdict is not None:
+        return verdict.sentence, verdict
+    if not judged:
+        return "no run of this experiment has measured a model that could be shipped", None
+    return "nothing to compare yet; a verdict needs two models that are measured on the same data", None
+
+
+def _build_table(judged: Sequence[RankedRow], order: Sequence[str], verdict: Verdict | None) -> str:
+    """A line for each of the named models, with what the verdict says of it."""
+    by_name = {j.row.name: j for j in judged}
+    keys = (QUALITY, SIZE, LATENCY, PARETO_COLUMN)
+    lines = []
+    for name in order:
+        why = MISSING if verdict is None else verdict.reasons.get(name, "ship" if name != verdict.against else "keep")
+        lines.append((name, *table.cells(by_name[name], keys), why))
+    return markdown(("model", *table.heads(keys, [j.row for j in judged]), "verdict"), lines)
 
 
 def _choose_runs(runs: Sequence[StoredRun], rows: Mapping[str, Row]) -> tuple[list[StoredRun], list[StoredRun]]:

@@ -229,3 +229,18 @@ def test_files_are_read_of_the_runs_that_are_shown_alone() -> None:
     asked: list[str] = []
     build(RUNS, lambda shown: asked.extend(run.name for run in shown) or {})  # type: ignore[func-returns-value]
     assert sorted(asked) == ["chain", "teacher", "tiny"]
+
+
+def test_each_data_set_has_its_own_verdict_the_newest_first() -> None:
+    """More models were measured on the old data, which decide nothing about the new data."""
+    other = {"measured.dataset": "reviews/test", "measured.dataset_digest": "other"}
+    new = [run("small", mb=4.0, ms=1.0, started=9, **other), run("large", "teacher", mb=40.0, started=8, **other)]
+    lines = build([*new, *RUNS], nothing).verdict.splitlines()
+    headings = [line for line in lines if line.startswith("###")]
+    assert headings == [
+        f"{HEADING}: ship small: 10.0x smaller, 5.0x faster, no measurable loss on reviews/test, 200 rows",
+        "#### ship chain: 5.0x smaller, 5.0x faster, no measurable loss on opinions/test, 200 rows",
+    ]
+    assert sum(line.startswith("| model |") for line in lines) == 2
+    models = [line.split(" | ")[0].removeprefix("| ") for line in lines if line.startswith("| ")]
+    assert models == ["model", "small", "large", "model", "chain", "tiny", "teacher"]
