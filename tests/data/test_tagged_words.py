@@ -67,6 +67,10 @@ def test_a_word_that_the_model_did_not_see_is_wrong() -> None:
     rows = rows_of([["a", "b", "c"]], [[0, 0, 0]])
     found = TASK.score(logits_of([-1, 0, -1], 3), POS, examples_of([[-1, 0, -1]], [1]), rows)
     assert found.value("accuracy") == pytest.approx(1 / 3)
+    assert found.value("f1_macro") == pytest.approx(f1_score([0, 0, 0], [0, -1, -1], labels=[0], average="macro"))
+    rows = rows_of([["a", "b", "c"]], [[0, 1, 2]])
+    found = TASK.score(logits_of([-1, 0, -1], 3), POS, examples_of([[-1, 0, -1]], [1]), rows)
+    assert found.value("f1_macro") == pytest.approx(1 / 3), "tags that no token could get are missed"
 
 
 def test_entities_are_counted_whole() -> None:

@@ -27,10 +27,11 @@ from compress.encoder.config.encoder import HeadKind, Problem
 from compress.errors import UserError, printable
 from evaluation.quality.agreement import divergence, softmax
 from evaluation.quality.chance import score_constant_label
+from evaluation.quality.confusion import margins
 from evaluation.quality.counts import f1_micro
 from evaluation.quality.draws import of_counts, of_mean, of_tables
 from evaluation.quality.entities import entities, entity_counts, scheme_of
-from evaluation.quality.metrics import table_metrics
+from evaluation.quality.f1_macro import score_margins
 from evaluation.quality.slices import Members
 
 WORDS = ("tokens", "words", "token", "forms", "text", "sentence")
@@ -194,9 +195,9 @@ class Task(task.Task):
         chance = score_constant_label(gold.values, len(names))
         baselines, scheme = {"majority_baseline": chance["accuracy"]}, scheme_of(names)
         if scheme is None:
-            answered = tags.values >= 0
-            scores = {"f1_macro": table_metrics(len(names))["f1_macro"]}
-            tables = of_tables(gold.values[answered], tags.values[answered], len(names), scores, owners[answered])
+            count = len(names)
+            said = np.where(tags.values < 0, count, tags.values)  # a class of its own, which no word has
+            tables = of_tables(gold.values, said, count + 1, {"f1_macro": _f1_of_all_but_last}, owners)
             return ScoredAnswers(len(gold), {"accuracy": accuracy, **tables}, baselines, chance=chance)
         counts, _ = entity_counts(_spelled(gold, names), _spelled(tags, names), scheme)
         metrics = {"entity_f1": of_counts(counts, f1_micro), "accuracy": accuracy}
@@ -235,6 +236,13 @@ class Task(task.Task):
         named = {str(kind): rows.labels.rows_with(said == kind) for kind in dict.fromkeys(kinds.tolist()) if kind}
         by = "entity" if chunks else "tag"
         return [Members(by, kind, inside) for kind, inside in named.items() if inside.any()]
+
+
+def _f1_of_all_but_last(tables: np.ndarray) -> np.ndarray:
+    """(..., C + 1, C + 1) confusion tables to (...) macro F1 of C classes. The last one is predicted for words without a
+    token, which count as missed."""
+    hits, gold, predicted = (side[..., :-1] for side in margins(tables))
+    return score_margins(hits, gold, predicted)
 
 
 def _spelled(tags: Ragged, names: Sequence[str]) -> list[list[str]]:
