@@ -239,8 +239,8 @@ class Task(task.Task):
 
 
 def _f1_of_all_but_last(tables: np.ndarray) -> np.ndarray:
-    """(..., C + 1, C + 1) confusion tables to (...) macro F1 of C classes. The last one is predicted for words without a
-    token, which count as missed."""
+    """(..., C + 1, C + 1) confusion tables to (...) macro F1 of C classes. The last one is predicted for words without
+    a token, which count as missed."""
     hits, gold, predicted = (side[..., :-1] for side in margins(tables))
     return score_margins(hits, gold, predicted)
 
