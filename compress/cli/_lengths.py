@@ -21,6 +21,8 @@ def read_as_long(loaded: LoadedRecipe, name: str, changed: Mapping[str, Any]) ->
     if _is_chosen(loaded, name, changed):
         return
     rows = content["teachers"] if changed.get("teachers") else [{"model": changed.get("teacher")}]
+    swept = (content.get("sweep") or {}).get("teacher")  # the runs of a sweep differ in what is swept alone
+    rows = [{"model": one} for one in swept] if swept else rows
     teachers = [str(row["model"]) for row in rows if row.get("model")]
     if len(teachers) < len(rows):
         return
@@ -35,9 +37,11 @@ def read_as_long(loaded: LoadedRecipe, name: str, changed: Mapping[str, Any]) ->
         return  # the run says what is wrong with it
     if any(one.is_embedder or "task" not in one.heads for one in parents):
         return
-    length = min([one.longest_text for one in parents] + [one.config.max_positions for one in others])
+    longest = [one.longest_text for one in parents]
+    length = min(longest + [one.config.max_positions for one in others])
     if length != content["data"].get("max_length"):
-        yield Edit("data.max_length", length, f"the longest text that {teachers[0]} reads")
+        least = teachers[longest.index(min(longest))]
+        yield Edit("data.max_length", length, f"the longest text that {least} reads")
 
 
 def read_whole_texts(loaded: LoadedRecipe, name: str, changed: Mapping[str, Any]) -> Iterator[Edit]:
