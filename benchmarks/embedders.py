@@ -114,39 +114,35 @@ def make_models(asked: argparse.Namespace) -> dict[str, Path]:
     source = str(write_texts(asked))
     common = ("--data", source, "--threads", str(asked.threads))
     made: dict[str, Path] = {}
-    for name, parent, words, folder in COMMANDS:
+    for name, parent, words, folder in list_commands(asked.max_ms):
         if asked.models and name not in asked.models:
             continue
         place, start = asked.work / name, asked.work / parent if parent else asked.folder
         named = ("--teacher", str(start)) if words[0] == "distill" else (str(start),)
         finished(place, words[0], *named, *words[1:], *common, accepted=FITTED)
         title = " ".join(("compress", *words)) + (f" of {parent}" if parent else "")
-        if words[0] == "fit":
-            made[f"{title}, before training"] = find_untrained(place)
         made[title] = place / folder
     return made
 
 
-def find_untrained(fit: Path) -> Path:
-    """The candidate within a fit's megabytes that was nearest to the parent before training."""
-    judged = {file: json.loads(file.read_text(encoding="utf-8")) for file in fit.glob("plans/*/judged.json")}
-    within = [file for file, found in judged.items() if found["mb"] <= MAX_MB]
-    return min(within, key=lambda file: judged[file]["apart"]).parent / "model"
-
-
 FITTED = (0, 3)
 """Exit codes: of a fit that is not certified, on a busy machine, the model is there all the same."""
-MAX_MB = 12
 INT8 = "compress quantize"
 HALF = ("--recipe", "embed-distil", "--steps", "1500")
-COMMANDS = (
-    ("int8", "", ("quantize",), "model"),
-    ("half", "", ("distill", *HALF), "student"),
-    ("fit-12", "", ("fit", "--max-mb", f"{MAX_MB}", "--train", "recover", "--steps", "60", "--plans", "3"), "model"),
-    ("half-int8", "half/student", ("quantize", "--scheme", "int4-tables"), "model"),
-    ("static-128", "", ("make-static", "--dimensions", "128", "--epochs", "12", "--max-length", "64"), "student"),
-)
-"""Name, the model of this benchmark it is made of (else the folder), words of the command, and where its model is."""
+FIT = ("fit", "--max-mb", "12", "--plans", "3")
+
+
+def list_commands(max_ms: float) -> list[tuple[str, str, tuple[str, ...], str]]:
+    """Name, the model of this benchmark it is made of (else the folder), words of the command, and where its model is.
+    max_ms: of the model that is fitted to megabytes and milliseconds."""
+    return [
+        ("int8", "", ("quantize",), "model"),
+        ("half", "", ("distill", *HALF), "student"),
+        ("fit-12", "", FIT, "model"),
+        ("fit-fast", "", (*FIT, "--max-ms", f"{max_ms:g}"), "model"),
+        ("half-int8", "half/student", ("quantize", "--scheme", "int4-tables"), "model"),
+        ("static-128", "", ("make-static", "--dimensions", "128", "--epochs", "12", "--max-length", "64"), "student"),
+    ]
 
 
 def write_texts(asked: argparse.Namespace) -> Path:
@@ -291,7 +287,10 @@ def arguments() -> argparse.Namespace:
     p.add_argument("folder", type=Path)
     p.add_argument("--data", type=Path, required=True, help="folder with stsb, sick_nli, squad_xquad_en and policyqa")
     p.add_argument("--work", type=Path, default=Path("runs/embedders"))
-    p.add_argument("--models", nargs="*", default=[], help=f"of {', '.join(c[0] for c in COMMANDS)} (default: all)")
+    p.add_argument(
+        "--models", nargs="*", default=[], help=f"of {', '.join(c[0] for c in list_commands(0.0))} (default: all)"
+    )
+    p.add_argument("--max-ms", type=float, default=1.9, help="milliseconds of a text, of the model fit-fast")
     p.add_argument("--only-make", action="store_true", help="make the models and measure nothing")
     p.add_argument("--pairs", type=int, default=1500)
     p.add_argument("--queries", type=int, default=150)
