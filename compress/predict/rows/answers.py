@@ -106,9 +106,8 @@ class ModelRequest:
 
     def _open(self, console: Console) -> Answerer:
         if self.embeddings and not inspect(self.folder).is_embedder:
-            embedder = Embedder(
-                self.folder, device=self.device, precision=self.precision
-            )  # first: it says what is wrong
+            # before the runtime is looked at: it says what is wrong with the folder
+            embedder = Embedder(self.folder, device=self.device, precision=self.precision)
             if self.runtime not in (None, "torch"):
                 raise UserError(
                     "only the vectors of embedding models are computed in other runtimes than torch",
