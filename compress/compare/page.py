@@ -16,6 +16,7 @@ from compress.compare.rows import MISSING, SIZE
 from compress.errors import printable, without_folders
 from compress.report.rows import (
     GROUPS_NOTE,
+    explain_no_figures,
     groups_sentence,
     groups_table,
     has_figures,
@@ -149,8 +150,12 @@ def _build_table(judged: Sequence[RankedRow], anchors: Sequence[str], keys: Sequ
 
 
 def _build_slices(details: Sequence[Detail]) -> str:
-    """A table for each model; unfolded are those that fail more than their parent somewhere."""
-    out = []
+    """A table for each model, or why it has none; unfolded are those that fail more than their parent somewhere."""
+    out = [
+        f"<p>{_escape(explain_no_figures(d.name, d.slices))}</p>"
+        for d in details
+        if d.slices and not has_figures(d.slices)
+    ]
     known = [d for d in details if has_figures(d.slices)]
     for d in known:
         columns, rows = slices_table(d.slices, d.metric)
@@ -160,8 +165,8 @@ def _build_slices(details: Sequence[Detail]) -> str:
         inner = _build_rows(f"Slices of {d.name}", columns, numeric, rows, [_list_orders(s) for s in d.slices], kinds)
         opened = len(known) == 1 or bool(find_worse(d.slices))
         out.append(_wrap_details(d.name, slices_sentence(d.slices), inner, opened=opened))
-    note = slices_footnote([s for d in known for s in d.slices])
-    return f'<p class="soft">{_escape(note)}</p>{"".join(out)}' if out else ""
+    note = slices_footnote([s for d in known for s in d.slices]) if known else ""
+    return (f'<p class="soft">{_escape(note)}</p>' if note else "") + "".join(out)
 
 
 def _build_groups(details: Sequence[Detail]) -> str:

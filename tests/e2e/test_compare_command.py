@@ -34,7 +34,8 @@ def test_models_are_measured_judged_and_told_by_slices(taught: Path, compress: C
     assert all(s["why"] == "fewer than 30 rows" for s in slices if s["by"] == "speaker"), "named, not tested"
     page = Path("page.html").read_text(encoding="utf-8")
     assert "模型" in page
-    assert "speaker: anna" in page
+    no_figures = "slices of 模型: none of the groups of rows has a figure: fewer than 30 rows"
+    assert no_figures in page
     assert len(Path("t.csv").read_text(encoding="utf-8").splitlines()) == 3
 
     done = compress("evaluate", "模型", "--against", TEACHER, "--data", "spoken", "--slice", "speakr", "--quiet")
@@ -43,8 +44,7 @@ def test_models_are_measured_judged_and_told_by_slices(taught: Path, compress: C
     assert "did you mean 'speaker'?" in done.err
     done = compress("evaluate", "模型", "--against", TEACHER, "--data", "data", "--slices", "--bootstrap", "100")
     assert done.code == 0, done.err
-    assert "label: negative" in done.out
-    assert "groups of fewer than 30 rows have no figure" in done.out
+    assert no_figures in done.out
 
 
 @pytest.mark.thorough
