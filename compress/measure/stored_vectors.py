@@ -81,7 +81,8 @@ def measure_stored_vectors(
     first: ScoredAnswers | None = None
     normalize = similarity == "cosine"
     reference = vectors if parent is None else parent
-    reference = cut(reference, reference.shape[1], normalize=normalize)
+    if form_of(rows) == "texts":  # others are not compared with it
+        reference = cut(reference, reference.shape[1], normalize=normalize)
     asked = [("float32", width), *((kind, size) for size in dimensions for kind in kinds)]
     for kind, size in dict.fromkeys(asked):
         queries, documents = _sides(cut(vectors, size, normalize=normalize), rows)
