@@ -8,21 +8,49 @@ cut from it, train for the same steps: on hard labels (the control), on the teac
 on its outputs for all rows. Ends with a table: the main metric on test rows, and the gain over the control on the test
 rows, paired, per seed with its 95 % interval, and Student's interval of the mean over the seeds. Finished runs are
 found again, so it can be interrupted. --curve A B C: the control with A, B and C labelled rows, cut from the same
-teacher: how many labels the text replaces. --augment METHOD: a student on the teacher's outputs for the labelled rows
-and copies of them, made by METHOD of `compress distill --augment`; one student for each method.
+teacher: how many labels the text replaces. --ways NAME: one more student for each, all from the same teacher's layers:
+
+- mix, neighbours, masked-lm: copies of the labelled rows instead of text (`compress distill --augment`; masked-lm reads
+  --masked-lm FOLDER);
+- pool-words, pool-vectors: the passages of a corpus nearest to the labelled rows instead of text, ten for each. The
+  corpus is the training texts of --pool-sets, which should have nothing to do with SET;
+- column-probabilities, column-labels: the text with the teacher's answers as columns of the data, as a model behind an
+  API gives them, without the teacher itself;
+- confident, unsure, balanced, disagreement: the text, filtered (`--min-confidence 0.9`, `--max-confidence 0.99`,
+  `--balance even`, `--disagreement student`);
+- agreement: the text, with the weights that agree best with the teacher on held-out text (`--stop agreement`);
+- any other name: the text with this recipe instead of `distilbert-task`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from commands import QUICK_TIMING, evaluated, finished
 
+from compress.data.reading.sources import open_table
 from evaluation.quality.intervals import mean_interval
 
 ROLES = ("teacher", "control", "labelled rows", "labelled rows and text")
+COPIES = ("mix", "neighbours", "masked-lm")
+POOLS = {"pool-words": "words", "pool-vectors": "vectors"}
+COLUMNS = ("column-probabilities", "column-labels")
+FILTERS = {
+    "confident": ("--min-confidence", "0.9"),
+    "unsure": ("--max-confidence", "0.99"),
+    "balanced": ("--balance", "even"),
+    "disagreement": ("--disagreement", "student"),
+    "agreement": ("--stop", "agreement"),
+}
+"""Ways that train on the text of the set itself: name → flags."""
+TEXT_KEYS = ("text", "sentence1", "sentence2", "context", "question")
 
 
 def main() -> None:
@@ -37,7 +65,9 @@ def main() -> None:
     p.add_argument("--max-length", type=int, default=64)
     p.add_argument("--layers", default="1,3,5", help="of the teacher, that the students keep")
     p.add_argument("--curve", type=int, nargs="*", default=[])
-    p.add_argument("--augment", nargs="*", default=[], metavar="METHOD")
+    p.add_argument("--ways", nargs="*", default=[], metavar="NAME")
+    p.add_argument("--pool-sets", nargs="*", default=["wikitext2", "pydocs", "squad_xquad_en", "policyqa", "stsb"])
+    p.add_argument("--masked-lm", metavar="FOLDER", help="an encoder with a masked-LM head")
     p.add_argument("--output", type=Path, default=Path("runs/transfer-set"))
     p.add_argument("--threads", type=int, default=1)
     args = p.parse_args()
@@ -68,14 +98,95 @@ def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> di
     finished(folder / "text", *distil, *few, *text, "--no-control")
     control = folder / "labels/control"
     models = dict(zip(ROLES, (teacher, control, folder / "labels/student", folder / "text/student"), strict=True))
-    for method in args.augment:
-        finished(folder / method, *distil, *few, *alone, "--augment", method, "--no-control")
-        models[f"labelled rows, {method}"] = folder / method / "student"
+    for way in args.ways:
+        recipe, *flags = choose_way(way, args.data / name, labelled, folder, args)
+        words = ["distill", "--recipe", recipe, "--layers", args.layers, *common[2:], "--no-control"]
+        finished(folder / way, *words, "--learning-rate", str(args.learning_rate), *flags)
+        models[way] = folder / way / "student"
     for rows in args.curve:
         place = folder / f"control-{rows}"
         finished(place, *distil, "--labelled-rows", str(rows), *alone)
         models[f"control, {rows:,} labels"] = place / "control"
     return {role: score(model, control, data, args) for role, model in models.items()}
+
+
+def choose_way(way: str, data: Path, labelled: int, folder: Path, args: argparse.Namespace) -> list[str]:
+    """The recipe of a way, then its flags. folder: of this set and seed."""
+    recipe, teacher = "distilbert-task", folder / "teacher/model"
+    taught = ["--teacher", str(teacher), "--data", str(data)]
+    few = ["--labelled-rows", str(labelled)]
+    with_text = [*taught, *few, "--set", "stages.0.use_unlabelled=true"]
+    if way in COPIES:
+        model = ["--augment-model", args.masked_lm] if way == "masked-lm" else []
+        return [recipe, *taught, *few, "--set", "stages.0.use_unlabelled=false", "--augment", way, *model]
+    if way in POOLS:
+        rows = write_labelled_rows(data, labelled, folder / "labelled-rows")
+        corpus = write_corpus(args)
+        return [recipe, "--teacher", str(teacher), "--data", str(rows), "--pool", str(corpus), "--pool-by", POOLS[way]]
+    if way in COLUMNS:
+        answered = write_answers(data, teacher, folder / "answers", args.threads)
+        column = way.replace("column-", "teacher_")
+        flags = ["--student", str(teacher), "--data", str(answered), *few, "--set", "stages.0.use_unlabelled=true"]
+        return [recipe, *flags, "--teacher-column", column]
+    if way in FILTERS:
+        return [recipe, *with_text, *FILTERS[way]]
+    return [way, *with_text]
+
+
+def write_labelled_rows(data: Path, labelled: int, folder: Path) -> Path:
+    """A data folder whose training rows are the labelled ones alone."""
+    kept = open_table(str(data), labelled_rows=labelled).splits["train"].numbers
+    lines = (data / "train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    return write_data(folder, data, (lines[number - 1] for number in kept))
+
+
+def write_answers(data: Path, teacher: Path, folder: Path, threads: int) -> Path:
+    """A data folder whose training rows have the teacher's answers as columns, `teacher_probabilities` and
+    `teacher_labels`."""
+    if (folder / "train.jsonl").exists():
+        return folder
+    words = ["predict", str(teacher), "--file", str(data / "train.jsonl"), "--json", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "compress", *words, "--threads", str(threads)],
+        stdout=subprocess.PIPE, encoding="utf-8", check=True,
+    )  # fmt: skip
+    rows = read_lines(data / "train.jsonl")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = (
+        json.dumps({**row, "teacher_probabilities": answer["probabilities"], "teacher_labels": answer["label"]}) + "\n"
+        for row, answer in zip(rows, answers, strict=True)
+    )
+    return write_data(folder, data, lines)
+
+
+def write_data(folder: Path, data: Path, train: Iterator[str]) -> Path:
+    """A copy of the folder `data` with other training rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in data.iterdir():
+        if file.name != "train.jsonl":
+            (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "train.jsonl").write_text("".join(train), encoding="utf-8")
+    return folder
+
+
+def write_corpus(args: argparse.Namespace) -> Path:
+    """The training texts of --pool-sets as one text file, each text once, an empty line between two."""
+    path = args.output / f"{'-'.join(args.pool_sets)}.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = dict.fromkeys(
+        " ".join(row[key].split())
+        for name in args.pool_sets
+        for row in read_lines(args.data / name / "train.jsonl")
+        for key in TEXT_KEYS
+        if row.get(key)
+    )
+    path.write_text("\n\n".join(texts), encoding="utf-8")
+    return path
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
 
 
 def score(model: Path, control: Path, data: str, args: argparse.Namespace) -> dict[str, float]:
