@@ -30,6 +30,8 @@ from compress.api.model import Model
 from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
 from compress.errors import UserError
+from compress.stages.pretrain.flags import FURTHER
+from compress.stages.pretrain.flags import TABLE as PRETRAIN
 from compress.stages.quantize.flags import default_recipe
 
 if TYPE_CHECKING:
@@ -137,17 +139,22 @@ def finetune(
 def pretrain(
     corpus: Folder,
     *,
+    model: ModelLike | None = None,
     output: Folder | None = None,
-    recipe: Folder = "teacher",
+    recipe: Folder | None = None,
     training: Settings | None = None,
     set: Settings | None = None,
     quiet: bool = False,
     **options: Any,
 ) -> RunResult:
-    """Train an encoder from random weights: `compress pretrain`. corpus: a file or folder of plain text, an embedded
-    corpus, or hf:name."""
+    """Pretrain an encoder on plain text: `compress pretrain`. corpus: a file or folder of plain text, an embedded
+    corpus, or hf:name.  model: a checkpoint to pretrain further; None: a new encoder with random weights.  recipe:
+    None: `pretrain-further` with a model, else `teacher`."""
     told = {**options, "corpus": fspath(corpus)}
-    return _run("pretrain", told, (), recipe, None, output, training, set, quiet)
+    if model is not None:
+        told["model"] = model_name(model)
+    name = recipe or (PRETRAIN.recipe if model is None else FURTHER)
+    return _run("pretrain", told, (), name, None, output, training, set, quiet)
 
 
 def tokenizer(

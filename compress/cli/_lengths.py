@@ -62,6 +62,24 @@ def read_whole_texts(loaded: LoadedRecipe, name: str, changed: Mapping[str, Any]
         yield Edit("data.max_length", length, "the length of the training texts")
 
 
+def fit_blocks(loaded: LoadedRecipe, changed: Mapping[str, Any]) -> Iterator[Edit]:
+    """Blocks no longer than the positions of the model that is pretrained further, unless a person chose a length.
+    changed: as of `read_as_long`."""
+    from compress.modelfolder import folder as modelfolder
+    from compress.modelfolder.resolve import resolve as find_model
+    from compress.stages.shared.flags import Edit
+
+    content = loaded.content
+    if "corpus.max_length" in changed or not content.get("corpus"):
+        return
+    try:
+        positions = modelfolder.inspect(find_model(str(changed["model"]))).config.max_positions
+    except UserError:
+        return  # the run says what is wrong with it
+    if positions < content["corpus"].get("max_length", 0):
+        yield Edit("corpus.max_length", positions, "the positions of the model")
+
+
 def _is_chosen(loaded: LoadedRecipe, name: str, changed: Mapping[str, Any]) -> bool:
     """Whether a person chose the length, or there is none to choose."""
     from compress.recipe.library import names as recipe_names

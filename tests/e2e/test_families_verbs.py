@@ -164,6 +164,23 @@ def test_a_student_of_the_corpus_gets_the_teachers_task_head(checkpoint: Path, f
     assert inspect("runs/small/stages/0-distill/model").stock_class == f"{FAMILIES[family][0]}ForMaskedLM"
 
 
+@pytest.mark.parametrize(("checkpoint", "family"), [(f, f) for f in FAMILIES], indirect=["checkpoint"], ids=FAMILIES)
+def test_a_classifier_is_pretrained_further(checkpoint: Path, family: str, compress: Cli) -> None:
+    """With a new masked-LM head of its family, which transformers loads."""
+    import transformers
+
+    done = compress(
+        "pretrain", _add_task_head(checkpoint, family), "--corpus", "corpus.txt", "--steps", "2", "--max-length", "32",
+        "--output", "runs/more", "--threads", "1",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    info = inspect("runs/more/model")
+    assert (info.family, info.stock_class) == (family, f"{FAMILIES[family][0]}ForMaskedLM")
+    _, told = transformers.AutoModelForMaskedLM.from_pretrained("runs/more/model", output_loading_info=True)
+    assert not told["missing_keys"]
+    assert not told["unexpected_keys"]
+
+
 def _add_task_head(checkpoint: Path, family: str) -> Path:
     """A classifier of the checkpoint's shape, as transformers leaves it."""
     import transformers

@@ -52,6 +52,13 @@ def test_from_a_tokenizer_to_a_student_step_by_step(work: Path, compress: Cli) -
     assert pretrained.vocabulary_tokens == len(tokenizer)
     assert check_in_transformers(transformers, "runs/pre/model") == pretrained.config.max_positions == 64
 
+    done = compress("pretrain", "runs/pre/model", "--corpus", "corpus.txt", "--steps", "2", "--output", "runs/more")
+    assert done.code == 0, done.err
+    assert re.search(r"masked-LM loss \d\.\d{3} on held-out text, perplexity \d+\.\d; \d\.\d{3} before", done.err)
+    further = modelfolder.inspect("runs/more/model")
+    assert (set(further.heads), further.meta.lineage[0].role) == ({"mlm"}, "start")
+    assert sha(Path("runs/more/model/tokenizer.json")) == sha(Path("runs/pre/model/tokenizer.json"))
+
     quick = work / "quick.yaml"
     quick.write_text(f"extends: finetune\n{QUICK}", encoding="utf-8")
     done = compress(
@@ -119,6 +126,42 @@ def test_other_data_or_another_recipe_make_another_teacher(work: Path, compress:
 
 
 # --- measuring ----------------------------------------------------------------------------------------------------
+
+
+def test_a_classifier_is_pretrained_further_as_a_masked_lm(own_model: Path, compress: Cli) -> None:
+    loaded = modelfolder.load_model(own_model, keep={"task"})
+    start = modelfolder.save_model(Path("c"), loaded.model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta)
+    done = compress("pretrain", start, "--corpus", "corpus.txt", "--steps", "2", "--output", "more")
+    assert done.code == 0, done.err
+    assert "new 'mlm' head" in done.err
+    assert " before" not in done.err, "a new head knows nothing"
+    info = modelfolder.inspect("more/model")
+    assert (set(info.heads), info.label_names, info.stock_class) == ({"mlm"}, (), "BertForMaskedLM")
+    weights, made = (
+        modelfolder.load_model(folder).model.encoder.state_dict() for folder in (start, Path("more/model"))
+    )
+    assert set(made) == set(weights)
+    assert not any(made[name].equal(weights[name]) for name in made if name.startswith("layers")), "it was trained"
+    check_in_transformers(pytest.importorskip("transformers"), "more/model")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--tokenizer", "MODEL"), "--tokenizer: MODEL has its own tokenizer; remove --tokenizer, or MODEL"),
+        (("--recipe", "smoke-teacher"), "stages.1.encoder: recipe smoke-teacher pretrains a new encoder, and MODEL "),
+        (("--max-length", "5000"), "a maximum length of 5000 tokens is above the model's "),
+    ],
+)
+def test_what_does_not_go_with_a_model_to_pretrain_further(
+    own_model: Path, compress: Cli, words: tuple[str, ...], told: str
+) -> None:
+    words = tuple(str(own_model) if word == "MODEL" else word for word in words)
+    done = compress("pretrain", own_model, "--corpus", "corpus.txt", *words, "--output", "more")
+    assert (done.code, Path("more").exists()) == (2, False)
+    assert told in done.line
+    done = compress("pretrain", own_model, "--output", "more")
+    assert (done.code, done.line) == (2, "error: --corpus: no text was given; compress pretrain FOLDER --corpus TEXT")
 
 
 def test_evaluate_gives_the_figures_of_the_run(taught: Path, compress: Cli) -> None:

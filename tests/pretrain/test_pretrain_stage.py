@@ -14,6 +14,7 @@ from compress.stages.pretrain import stage as module
 from compress.stages.pretrain.replaced import ReplacedTokenModule
 from compress.stages.pretrain.spec import Spec
 from compress.stages.pretrain.stage import Stage
+from compress.stages.shared.model_shape import ModelShape
 
 SHAPE: dict[str, Any] = {"layers": 2, "hidden": 16, "heads": 2, "intermediate_size": 24, "max_positions": 16}
 ELECTRA: dict[str, Any] = {"encoder": {**SHAPE, "pooler": False}, "generator": {"size": 0.5}}
@@ -26,7 +27,7 @@ def stage(length: int = 16, **keys: Any) -> Stage:
     recipe = SimpleNamespace(corpus=SimpleNamespace(max_length=length))
     corpus = SimpleNamespace(fingerprint="text")
     context: Any = SimpleNamespace(
-        recipe=recipe, tokenizer=Path("t"), corpus=lambda: corpus, seed=3, say=lambda _: None
+        recipe=recipe, model=None, tokenizer=Path("t"), corpus=lambda: corpus, seed=3, say=lambda _: None
     )
     return Stage(spec, context)
 
@@ -83,7 +84,7 @@ def test_bert(inputs: dict[str, Any]) -> None:
     assert {split: (how["block_length"], how["pairs"]) for split, how in inputs.items() if split != "seed"} == {
         "train": (12, "nsp"), "validation": (12, "nsp")
     }  # fmt: skip
-    assert (made.select, made.validate, made.closing) == (("mlm_loss", "min"), "masked tokens", "gap")
+    assert (made.select, made.validate) == (("mlm_loss", "min"), "masked tokens")
     assert inputs["seed"] == module.OTHER_MASKS + 3, "masks that no run of another seed trains on"
 
 
@@ -99,6 +100,24 @@ def test_electra(inputs: dict[str, Any]) -> None:
     assert set(made.module.student.head_configs) == {"rtd"}
     assert (made.select, made.closing) == (("pretraining_loss", "min"), None)
     assert "seed" not in inputs
+
+
+def test_without_an_encoder_a_model_is_pretrained_further() -> None:
+    training = {"steps": 10, "learning_rate": 0.001}
+    spec = Spec.model_validate({"kind": "pretrain", "training": training})
+    assert (spec.starts_from(), {r.form for r in spec.rejects()}) == ("input", {"static", "quantized", "drops_tokens"})
+    assert Spec.model_validate({"kind": "pretrain", "encoder": SHAPE, "training": training}).starts_from() == "random"
+    with pytest.raises(ValueError, match="a generator needs a new encoder; set encoder, or remove generator"):
+        Spec.model_validate({"kind": "pretrain", "generator": {"size": 0.5}, "training": training})
+    made = stage(encoder=None)
+    assert made.plan()[0].startswith("pretrain the model further with dynamic masked LM: 10 steps")
+    assert made.plan_shape(None, None, None) is None, "of a model that is not there yet"
+    shape = ModelShape(3, 16, masked_lm=False, embeds=True)
+    assert made.plan_shape(shape, None, None) == ModelShape(3, 16, masked_lm=True, embeds=False)
+    with pytest.raises(UserError, match=r"corpus\.max_length"):
+        made.plan_shape(ModelShape(3, 15), None, None)
+    with pytest.raises(UserError, match="stage pretrain needs a model to start from"):
+        made.prepare()
 
 
 def test_a_tokenizer_is_needed() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from compress.stages.shared.flags import TRAINING, Flag, Table
 
+FURTHER = "pretrain-further"
+"""The recipe for a checkpoint; that of the table is for a new encoder."""
 TABLE = Table(
     kind="pretrain",
     recipe="teacher",

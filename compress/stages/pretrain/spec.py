@@ -8,7 +8,13 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 from pydantic_core.core_schema import ValidationInfo
 
 from compress.contracts import Frozen, MaskingSpec, NoiseSpec, StageSpec, TrainingPlan
-from compress.contracts.traits import Start
+from compress.contracts.traits import (
+    Rejection,
+    Start,
+    rejects_dropped_tokens,
+    rejects_quantized,
+    rejects_static,
+)
 from compress.encoder.config.sharing import build_contiguous_groups
 
 
@@ -107,8 +113,8 @@ class GeneratorSpec(Frozen):
 
 
 class Spec(StageSpec):
-    """Pretrain an encoder from random weights with masked language modelling, with or without sentence pairs, or with
-    replaced-token detection."""
+    """Pretrain an encoder with masked language modelling, with or without sentence pairs, or with replaced-token
+    detection: a new one from random weights, or a checkpoint."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"corpus"})
     compresses: ClassVar[bool] = False
@@ -116,7 +122,9 @@ class Spec(StageSpec):
     pretrains: ClassVar[bool] = True
 
     kind: Literal["pretrain"]
-    encoder: EncoderSpec
+    encoder: EncoderSpec | None = None
+    """Shape of a new encoder with random weights. Default: the model that the stage starts from is pretrained further,
+    with its own tokenizer."""
     masking: MaskingSpec = MaskingSpec()
     sentence_pairs: Literal["nsp", "sop", "none"] = "none"
     """Second pretraining task. nsp: next-sentence prediction (BERT).  sop: sentence-order prediction (ALBERT)."""
@@ -147,19 +155,21 @@ class Spec(StageSpec):
             )
         self.masking.check_noise(self.noise)
         if self.generator is not None:
-            self._check_generator(self.generator)
+            self._check_generator(self.generator, self.encoder)
         return self
 
-    def _check_generator(self, generator: GeneratorSpec) -> None:
+    def _check_generator(self, generator: GeneratorSpec, encoder: EncoderSpec | None) -> None:
+        if encoder is None:
+            raise ValueError("a generator needs a new encoder; set encoder, or remove generator")
         if self.sentence_pairs != "none":
             raise ValueError(f"sentence_pairs: {self.sentence_pairs} cannot be combined with a generator; remove one")
-        if self.encoder.pooler:
+        if encoder.pooler:
             raise ValueError("replaced-token detection has no pooler, as in ELECTRA; set encoder.pooler: false")
-        if self.encoder.groups is not None:
+        if encoder.groups is not None:
             raise ValueError("a generator cannot be combined with shared layers; remove encoder.groups or generator")
         if self.masking.mask == 0:
             raise ValueError("a generator needs masked tokens; set masking.mask above 0")
-        generator.shape(self.encoder)
+        generator.shape(encoder)
 
     @model_serializer(mode="wrap")
     def _without_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -175,4 +185,9 @@ class Spec(StageSpec):
         return length
 
     def starts_from(self) -> Start:
-        return "random"
+        return "input" if self.encoder is None else "random"
+
+    def rejects(self) -> tuple[Rejection, ...]:
+        if self.encoder is not None:
+            return ()
+        return (rejects_static("pretrain"), rejects_quantized("pretraining it"), rejects_dropped_tokens("pretraining"))

@@ -1,9 +1,13 @@
-"""Pretrain an encoder from random weights: masked LM (Devlin et al. 2019), with NSP, SOP (Lan et al. 2020) or none, or
-replaced-token detection (Clark et al. 2020, `compress.objectives.replaced_token`)."""
+"""Pretrain an encoder: masked LM (Devlin et al. 2019), with NSP, SOP (Lan et al. 2020) or none, or replaced-token
+detection (Clark et al. 2020, `compress.objectives.replaced_token`). It starts from random weights, or from a checkpoint
+(continued pretraining: Gururangan et al. 2020, arXiv 2004.10964)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -14,6 +18,8 @@ from compress.data.text.noise import EachEpoch
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
+from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.names import model_label
 from compress.objectives.masked_lm import Objective as MaskedLM
 from compress.objectives.sentence_pair import Objective as SentencePair
 from compress.stages.pretrain.replaced import ReplacedTokenModule, build_generator, replaced_validation
@@ -30,8 +36,24 @@ OTHER_MASKS = 1 << 32
 """Added to a seed, which is smaller: masks that no training has seen."""
 
 
+Validate = Callable[[nn.Module], Mapping[str, float]]
+Closing = Callable[[nn.Module, int], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class StartedEncoder:
+    """What is pretrained. parents: role → folder, of the model that it starts from.  tells_tokens: whether its
+    masked-LM head was trained before."""
+
+    model: Model
+    tokenizer: Tokenizer
+    tokenizer_files: Mapping[str, bytes]
+    parents: Mapping[str, Path]
+    tells_tokens: bool = False
+
+
 class Stage:
-    """A tokenizer folder and a corpus → an encoder with a masked-LM head (and a pair head)."""
+    """A corpus and a tokenizer folder, or a model, → an encoder with a masked-LM head (and a pair head)."""
 
     def __init__(self, spec: Spec, context: StageContext) -> None:
         self.spec, self.context = spec, context
@@ -40,37 +62,81 @@ class Stage:
         self, start: ModelShape | None, teacher: ModelShape | None, general: ModelShape | None
     ) -> ModelShape | None:
         e = self.spec.encoder
-        check_length(self._length(), e.max_positions, where="corpus.max_length")
-        return ModelShape(e.layers, e.max_positions, masked_lm=self.spec.generator is None)
+        if e is not None:
+            check_length(self._length(), e.max_positions, where="corpus.max_length")
+            return ModelShape(e.layers, e.max_positions, masked_lm=self.spec.generator is None)
+        if start is None:
+            return None
+        check_length(self._length(), start.positions, where="corpus.max_length")
+        return replace(start, masked_lm=True, embeds=False)
 
     def plan(self) -> list[str]:
-        e, t = self.spec.encoder, self.spec.training
         pairs = "" if self.spec.sentence_pairs == "none" else f" + {self.spec.sentence_pairs.upper()}"
-        return [
-            f"pretrain {e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.intermediate_size})"
-            f"{self._plan_groups()}"
-            f" with {self.spec.masking.strategy} masked LM{pairs}{self._plan_generator()}: {describe_plan(t, e.hidden)}"
-        ]
+        who, hidden = self._plan_encoder()
+        told = describe_plan(self.spec.training, hidden)
+        return [f"{who} with {self.spec.masking.strategy} masked LM{pairs}{self._plan_generator()}: {told}"]
 
-    def _plan_groups(self) -> str:
-        e = self.spec.encoder
-        return "" if e.groups is None else f" in {e.groups} group{'s' * (e.groups != 1)} of {e.inner}"
+    def _plan_encoder(self) -> tuple[str, int | None]:
+        """What is pretrained, and its hidden size as far as it is known."""
+        e, folder = self.spec.encoder, self.context.model
+        if e is None:
+            if folder is None:
+                return "pretrain the model further", None
+            return f"pretrain {model_label(folder)} further", modelfolder.inspect(folder).config.hidden
+        groups = "" if e.groups is None else f" in {e.groups} group{'s' * (e.groups != 1)} of {e.inner}"
+        shape = f"{e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.intermediate_size})"
+        return f"pretrain {shape}{groups}", e.hidden
 
     def prepare(self) -> PreparedStage:
-        """A new encoder with random weights, the corpus in blocks, and the masked-LM (and sentence-pair) objectives.
+        """The encoder, the corpus in blocks, and the masked-LM (and sentence-pair) objectives.
 
-        Raises UserError where there is no tokenizer, for a corpus that cannot be read, and for blocks too long."""
+        Raises UserError where there is no tokenizer or model, for a corpus that cannot be read, and for blocks too
+        long."""
         c, spec = self.context, self.spec
-        folder = require_folder(c.tokenizer, "a tokenizer", "--tokenizer", "pretrain")
-        tokenizer = Tokenizer.load(folder)
-        corpus = c.corpus()
-        length = self._length()
-        if spec.generator is not None:
-            heads = {"rtd": HeadConfig(kind="replaced_token")}
-        else:
-            heads = {"mlm": HeadConfig(kind="masked_lm")}
-        if spec.sentence_pairs != "none":
-            heads["pair"] = HeadConfig(kind="sentence_pair", labels=2)
+        encoder = self._build() if spec.encoder is not None else self._load()
+        corpus, length, model = c.corpus(), self._length(), encoder.model
+        held_out = self._batches(encoder.tokenizer, "validation", length)
+        source = self._batches(encoder.tokenizer, "train", length)
+        plan = settle_plan(spec.training, source, model.config.hidden, c)
+        g = spec.generator
+        module = self._masked_lm(model) if g is None else self._with_generator(model, g)
+        validate = corpus_validation(held_out, c) if g is None else self._validate_replaced(held_out)
+        return PreparedStage(
+            finish=lambda: StageOutput(model, encoder.tokenizer_files, folder_meta(c, encoder.parents, None, corpus)),
+            module=module,
+            source=source,
+            plan=plan,
+            validate=validate,
+            select=("mlm_loss" if g is None else "pretraining_loss", "min"),
+            identity={"corpus": corpus.fingerprint, "tokenizer": encoder.tokenizer.vocabulary_sha},
+            params={"student.layers": model.config.depth, "student.hidden": model.config.hidden},
+            closing=self._close(source, validate, validate(module) if encoder.tells_tokens else {})
+            if g is None
+            else None,
+        )
+
+    def _close(self, source: CorpusBatches | EachEpoch, validate: Validate, before: Mapping[str, float]) -> Closing:
+        """Figures at the end: the gap between the masks seen and fresh ones, and the loss on held-out text. before:
+        what `validate` gave of the model that is pretrained further, empty for a new head."""
+        c = self.context
+        gap = mask_overfitting(source, source.with_mask_seed(OTHER_MASKS + c.seed), c)
+
+        def closing(module: nn.Module, steps: int) -> dict[str, float]:
+            figures, after = gap(module, steps), validate(module)
+            if "mlm_loss" not in after:  # another process of the team reports
+                return figures
+            loss = after["mlm_loss"]
+            old = f"; {before['mlm_loss']:.3f} before" if before else ""
+            c.say(f"{c.folder.name}: masked-LM loss {loss:.3f} on held-out text, perplexity {math.exp(loss):.1f}{old}")
+            return figures | {f"{name}_before": value for name, value in before.items()}
+
+        return closing
+
+    def _build(self) -> StartedEncoder:
+        """A new encoder with random weights for the tokenizer of an earlier stage or a flag."""
+        c, spec = self.context, self.spec
+        assert spec.encoder is not None
+        tokenizer = Tokenizer.load(require_folder(c.tokenizer, "a tokenizer", "--tokenizer", "pretrain"))
         shape = spec.encoder.model_dump(exclude={"groups", "inner", "intermediate_size"})
         config = EncoderConfig.uniform(
             vocabulary=tokenizer.vocabulary_size,
@@ -80,22 +146,31 @@ class Stage:
             feed_forward=spec.encoder.intermediate_size,
             **shape,
         )
-        model = Model(config, heads).initialize(c.seed)
-        held_out = self._batches(tokenizer, "validation", length)
-        source = self._batches(tokenizer, "train", length)
-        plan = settle_plan(spec.training, source, config.hidden, c)
-        g = spec.generator
-        return PreparedStage(
-            finish=lambda: StageOutput(model, tokenizer.files(), folder_meta(c, {}, None, corpus)),
-            module=self._masked_lm(model) if g is None else self._with_generator(model, g),
-            source=source,
-            plan=plan,
-            validate=corpus_validation(held_out, c) if g is None else self._validate_replaced(held_out),
-            select=("mlm_loss" if g is None else "pretraining_loss", "min"),
-            identity={"corpus": corpus.fingerprint, "tokenizer": tokenizer.vocabulary_sha},
-            params={"student.layers": config.depth, "student.hidden": config.hidden},
-            closing=mask_overfitting(source, source.with_mask_seed(OTHER_MASKS + c.seed), c) if g is None else None,
-        )
+        model = Model(config, self._list_heads()).initialize(c.seed)
+        return StartedEncoder(model, tokenizer, tokenizer.files(), {})
+
+    def _load(self) -> StartedEncoder:
+        """The encoder of the model, with its own masked-LM and pair heads where it has them, without its task head."""
+        c = self.context
+        folder = require_folder(c.model, "a model to start from", "--model", "pretrain")
+        info, wanted = modelfolder.inspect(folder), self._list_heads()
+        new = {name: info.new_head(head) for name, head in wanted.items() if name not in info.heads}
+        kept = set(wanted) - set(new)
+        loaded = modelfolder.load_model(folder, keep=kept, new_heads=new, seed=c.seed, device=c.device)
+        for note in loaded.notes:
+            c.say(note)
+        tokenizer = Tokenizer.from_files(loaded.tokenizer_files, where=str(folder))
+        return StartedEncoder(loaded.model, tokenizer, loaded.tokenizer_files, {"start": folder}, "mlm" in kept)
+
+    def _list_heads(self) -> dict[str, HeadConfig]:
+        """The heads that the objectives read, by name."""
+        if self.spec.generator is not None:
+            heads = {"rtd": HeadConfig(kind="replaced_token")}
+        else:
+            heads = {"mlm": HeadConfig(kind="masked_lm")}
+        if self.spec.sentence_pairs != "none":
+            heads["pair"] = HeadConfig(kind="sentence_pair", labels=2)
+        return heads
 
     def _masked_lm(self, model: Model) -> StageModule:
         objectives: dict[str, tuple[float, nn.Module]] = {"masked_lm": (1.0, MaskedLM())}
@@ -105,6 +180,7 @@ class Stage:
 
     def _with_generator(self, model: Model, g: GeneratorSpec) -> ReplacedTokenModule:
         """A generator that fills the masked tokens; `model` is the discriminator."""
+        assert self.spec.encoder is not None
         generator = build_generator(model, *g.shape(self.spec.encoder), seed=self.context.seed + 1)
         return ReplacedTokenModule(model, generator, g.weight)
 
@@ -114,10 +190,10 @@ class Stage:
         return replaced_validation(batches, lambda: autocast(c.precision, torch.device(c.device)), c.seed)
 
     def _plan_generator(self) -> str:
-        g = self.spec.generator
-        if g is None:
+        g, encoder = self.spec.generator, self.spec.encoder
+        if g is None or encoder is None:
             return ""
-        hidden, heads, _ = g.shape(self.spec.encoder)
+        hidden, heads, _ = g.shape(encoder)
         return f" of a generator x {hidden} ({heads} heads) + {g.weight:g} x replaced-token detection"
 
     def _length(self) -> int:
