@@ -81,7 +81,7 @@ def find_teachers(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead
             raise UserError(
                 "the general teacher has no masked-LM head",
                 where=f"--general-teacher {general}",
-                do="name a pretrained encoder",
+                do=f"name another, or train one: compress pretrain {general} --corpus TEXT",
             )
     return Teachers(task, general)
 

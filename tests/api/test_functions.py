@@ -229,6 +229,8 @@ def test_tokenizer_and_pretrain(place: Path, splits: Any) -> None:
         output="new", quiet=True,
     )  # fmt: skip
     assert made.model.config.depth == 2
+    further = compress.pretrain("corpus.txt", model=made.model, training=SHORT, set=QUICK, output="more", quiet=True)
+    assert further.model.config == made.model.config
 
 
 def test_errors_name_the_keyword(classifier: Model, splits: Any) -> None:

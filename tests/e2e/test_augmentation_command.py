@@ -163,8 +163,8 @@ def test_a_general_stage_without_a_masked_lm_head(taught: Path, compress: Cli) -
     assert (done.code, done.line) == (
         2,
         "error: augmentation.model: that of the teacher: words are replaced by predictions of a masked language model, "
-        "and this model has no masked-LM head; name a pretrained encoder as augmentation.model, or set "
-        "augmentation.method to neighbours",
+        "and this model has no masked-LM head; name a pretrained encoder as augmentation.model, give this one such a "
+        "head with compress pretrain, or set augmentation.method to neighbours",
     )
     assert not (taught / "runs/a").exists()
     done = compress(*both, *near, "--output", "runs/a", "--json")
@@ -191,8 +191,8 @@ BAD = {
     "no model": (
         ("--set", "stages.0.augmentation={copies: 2}"),
         "error: augmentation.model: that of the teacher: words are replaced by predictions of a masked language model, "
-        "and this model has no masked-LM head; name a pretrained encoder as augmentation.model, or set "
-        "augmentation.method to neighbours",
+        "and this model has no masked-LM head; name a pretrained encoder as augmentation.model, give this one such a "
+        "head with compress pretrain, or set augmentation.method to neighbours",
     ),
     "not there": (
         ("--set", "stages.0.augmentation={method: neighbours, model: runs/teachr/model}"),

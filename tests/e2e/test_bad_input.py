@@ -366,7 +366,8 @@ REQUESTS: dict[str, tuple[Args, str]] = {
     ),
     "general teacher without one": (
         (*SMOKE, "--teacher", TEACHER, "--general-teacher", TEACHER),
-        f"--general-teacher {TEACHER}: the general teacher has no masked-LM head; name a pretrained encoder",
+        f"--general-teacher {TEACHER}: the general teacher has no masked-LM head; name another, or train one: "
+        f"compress pretrain {TEACHER} --corpus TEXT",
     ),
     "no tokenizer": (
         ("pretrain", "--recipe", "smoke-teacher", "--corpus", "corpus.txt", *TO),

@@ -73,7 +73,8 @@ def no_masked_lm(name: str) -> UserError:
     return UserError(
         "words are replaced by predictions of a masked language model, and this model has no masked-LM head",
         where=f"{WHERE}: {name}",
-        do="name a pretrained encoder as augmentation.model, or set augmentation.method to neighbours",
+        do="name a pretrained encoder as augmentation.model, give this one such a head with compress pretrain, or set "
+        "augmentation.method to neighbours",
     )
 
 
