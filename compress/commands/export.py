@@ -80,7 +80,7 @@ def export_folder(
     parent = Parent(role="base", name=model_label(folder), fingerprint=modelfolder.fingerprint(folder))
     carried, longest = sentence_files(folder, loaded.config), read_max_length(folder)
     files = complete(loaded.tokenizer_files, str(folder))
-    console.note(f"writing {folder.name} as ONNX" + ("" if opset is None else f", opset {opset}"))
+    console.note(f"writing {model_label(folder)} as ONNX" + ("" if opset is None else f", opset {opset}"))
     batches, what = rows_to_check(loaded, split, options, console)
     how: dict[str, Any] = {"opset": opset, "portable": portable, "by": by, "reads": longest}
     written = write_as_saved(loaded, files, loaded.meta, chosen, batches, what, **how)

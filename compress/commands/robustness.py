@@ -12,7 +12,7 @@ from compress.console import Console
 from compress.contracts import NoiseSpec, RunOptions, Watch, unwatched
 from compress.data.batches.randomness import stream
 from compress.data.tables.table import Rows, Table
-from compress.data.text.noise import add_typos_to_rows
+from compress.data.text.noise import add_typos_to_queries, add_typos_to_rows
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 from compress.measure.labelled import inspect_with_names, open_labelled
 from compress.measure.models import agree_on_labels
@@ -23,7 +23,7 @@ from compress.predict.cascade import open_predictor
 from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.report.plots import line_chart
-from compress.report.rows import description
+from compress.report.rows import description, format_figure, in_percent, title
 from compress.run.folder import RUNS
 from compress.stages.shared.labelled_data import settings_for
 from compress.stages.shared.task_head import check_same_task
@@ -44,12 +44,14 @@ RATES = (0.0, 0.02, 0.05, 0.1, 0.2)
 
 @dataclass(frozen=True)
 class Curve:
-    """How one model fares. name: as it is shown.  folder: where it is.  metric: the one that decides."""
+    """How one model fares. name: as it is shown.  folder: where it is.  metric: the one that decides.
+    queries: whether queries alone are disturbed."""
 
     name: str
     folder: Path
     metric: str
     points: Sequence[Point]
+    queries: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints of it: figures with the bounds of their 95 % intervals."""
@@ -97,10 +99,12 @@ def curve(
 ) -> Curve:
     """The model on the same rows, more and more disturbed; the same mistakes for every model."""
     noise = DISTURBANCES[disturbance]
+    queries = predictor.task.is_search(rows)
+    disturb = add_typos_to_queries if queries else add_typos_to_rows
 
     def answer(rate: float) -> Mapping[str, Figure]:
         random = stream("robustness", disturbance, str(rate))
-        read = add_typos_to_rows(rows, noise.model_copy(update={"rate": rate}), random) if rate else rows
+        read = disturb(rows, noise.model_copy(update={"rate": rate}), random) if rate else rows
         examples = predictor.encode_rows(read, max_length=max_length)
         with watch(f"scoring {name}, {100 * rate:g} % noise", len(examples), "rows") as progress:
             logits = predictor.logits(examples, told=progress.update)
@@ -109,7 +113,7 @@ def curve(
 
     metrics = predictor.task.choose_metrics(predictor.label_names)
     points = robustness(len(rows), answer, RATES, resamples=bootstrap)
-    return Curve(name, predictor.folder, metrics[0], points)
+    return Curve(name, predictor.folder, metrics[0], points, queries)
 
 
 def difference(curves: Sequence[Curve], rows: int, bootstrap: int) -> Difference | None:
@@ -139,8 +143,9 @@ def tell(
     heads, rows = make_table(models, compared)
     console.table("", heads, rows)
     lines = [
-        f"{curves[0].metric} on {count:,} rows of {table.display_name}/{split}; intervals are 95 %",
-        f"{disturbance}: share of letters and digits changed, by {', '.join(DISTURBANCES[disturbance].kinds)}",
+        f"{title(curves[0].metric)} on {count:,} rows of {table.display_name}/{split}; intervals are 95 %",
+        f"{disturbance}: share of letters and digits changed{' in the queries' if curves[0].queries else ''}, by "
+        f"{', '.join(DISTURBANCES[disturbance].kinds)}",
     ]
     if apart is not None:
         lines.append(
@@ -163,10 +168,10 @@ def tell(
     atomic.write_json(folder / JSON, data)
     shown = {c.name: found for c in curves if (found := _plotted(c))}
     if shown:
-        title = f"{curves[0].metric} under {disturbance}, {table.display_name}/{split}"
-        atomic.write_text(
-            folder / "robustness.svg", line_chart(title, "typo noise, %", f"{curves[0].metric}, %", shown)
-        )
+        name = title(curves[0].metric)
+        heading = f"{name} under {disturbance}, {table.display_name}/{split}"
+        label = f"{name}, %" if in_percent(curves[0].metric) else name
+        atomic.write_text(folder / "robustness.svg", line_chart(heading, "typo noise, %", label, shown))
     with open_requested_run(
         folder,
         options,
@@ -231,21 +236,22 @@ def make_table(
         for model in models:
             point = model["points"][index]
             value, lost = point["values"].get(model["metric"]), point["lost"]
-            cells.append("undefined" if value is None else f"{_percent(value)} %")
-            cells.append("" if lost is None or not point["rate"] else _percent(lost))
+            cells.append("undefined" if value is None else format_figure(model["metric"], **value))
+            cells.append("" if lost is None or not point["rate"] else _points(lost))
         if difference is not None:
             found = difference["points"][index]["value"]
-            cells.append("undefined" if found is None else _percent(found, "+"))
+            cells.append("undefined" if found is None else _points(found, "+"))
         rows.append(tuple(cells))
     return tuple(heads), rows
 
 
 def _plotted(c: Curve) -> list[tuple[float, float, float, float]]:
     found = [(p.rate, p.values[c.metric]) for p in c.points if c.metric in p.values]
-    return [(100 * rate, 100 * v.value, 100 * v.low, 100 * v.high) for rate, v in found if math.isfinite(v.low)]
+    unit = 100 if in_percent(c.metric) else 1
+    return [(100 * rate, unit * v.value, unit * v.low, unit * v.high) for rate, v in found if math.isfinite(v.low)]
 
 
-def _percent(bounds: Mapping[str, float], sign: str = "") -> str:
+def _points(bounds: Mapping[str, float], sign: str = "") -> str:
     value, low, high = (f"{100 * bounds[key]:{sign}.2f}" for key in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
 

@@ -179,6 +179,10 @@ class Task(ABC):
         """The metric that decides on such rows, where that depends on what they hold; None: it does not."""
         return None
 
+    def is_search(self, rows: Rows) -> bool:
+        """Whether each row is a query, and which documents it finds is known by their texts."""
+        return False
+
     def check_columns(self, frame: Frame, roles: Mapping[str, str], where: str) -> None:  # noqa: B027 - most kinds
         """Raise UserError for columns that this kind would misread."""
 

@@ -75,7 +75,7 @@ def measure_stored_vectors(
     "dot". Raises UserError for rows on which the metric is undefined.
     """
     if form_of(rows) == "texts" and len(vectors) < FEWEST_TEXTS:
-        why = f"they have {len(vectors)} texts, and {metric} needs {FEWEST_TEXTS} or more"
+        why = f"they have {len(vectors)} texts, and 10 nearest neighbours need {FEWEST_TEXTS} or more"
         raise UserError("the rows are too few", where="--vectors", why=why, do="give more rows")
     width = vectors.shape[1]
     first: ScoredAnswers | None = None

@@ -230,7 +230,8 @@ def slices_sentence(found: Sequence[Slice]) -> list[str]:
     if not tested:
         return []
     failing = find_worse(found)
-    less = f"; {len(found) - len(tested)} more were not tested" if len(found) > len(tested) else ""
+    more = len(found) - len(tested)
+    less = f"; {more} more {'was' if more == 1 else 'were'} not tested" if more else ""
     if not failing:
         on = "the only tested group" if len(tested) == 1 else f"any of {len(tested)} groups"
         return [f"slices: does not measurably fail more than its parent on {on} of rows{less}"]

@@ -16,6 +16,7 @@ from compress.commands.robustness import RATES, Curve, check_disturbance, choose
 from compress.data.tables.table import Rows
 from compress.errors import ExitCode, UserError
 from evaluation.quality.draws import of_mean
+from evaluation.quality.intervals import Interval
 
 ROWS = 40
 
@@ -30,7 +31,9 @@ class Reader:
 
     def __init__(self, name: str, defined: bool = True) -> None:
         self.folder, self.label_names, self.read, self.defined = Path(name), ("a", "b"), [], defined
-        self.task: Any = SimpleNamespace(choose_metrics=lambda _: ("accuracy",), score=self.score)
+        self.task: Any = SimpleNamespace(
+            choose_metrics=lambda _: ("accuracy",), score=self.score, is_search=lambda _: False
+        )
 
     def encode_rows(self, rows: Rows, max_length: int) -> list[str]:
         self.read.append(rows.texts)
@@ -88,12 +91,23 @@ def test_the_table_has_a_row_for_each_rate(two: tuple[Reader, Reader, list[Curve
     assert [row[0] for row in rows] == ["0 %", "2 %", "5 %", "10 %", "20 %"]
     assert rows[0] == (
         "0 %",
-        "100.00 [91.19, 100.00] %",
+        "100.00 % [91.19, 100.00]",
         "",
-        *["100.00 [91.19, 100.00] %", ""],
+        *["100.00 % [91.19, 100.00]", ""],
         "+0.00 [-8.76, +8.76]",
     )
     assert rows[-1][2].startswith(f"{100 * (1 - two[2][0].points[-1].values['accuracy'].value):.2f} [")
+
+
+def test_a_correlation_is_no_percentage() -> None:
+    bounds = {"value": 0.81234, "low": 0.8, "high": 0.82}
+    point = {"rate": 0.0, "values": {"spearman": bounds}, "lost": None}
+    _, rows = make_table([{"name": "a", "metric": "spearman", "points": [point]}], None)
+    assert rows == [("0 %", "0.812 [0.800, 0.820]", "")]
+    found = Curve(
+        "a", Path("a"), "spearman", [robustness.Point(0.0, {"spearman": Interval(0.8, 0.7, 0.9, 40, 50)}, None)]
+    )
+    assert robustness._plotted(found) == [(0.0, 0.8, 0.7, 0.9)]
 
 
 def test_a_metric_that_is_undefined_on_disturbed_rows_is_named_so() -> None:
@@ -101,7 +115,7 @@ def test_a_metric_that_is_undefined_on_disturbed_rows_is_named_so() -> None:
     apart = difference([one, whole], ROWS, 50)
     assert apart is not None
     _, rows = make_table([one.as_json(), whole.as_json()], apart.as_json())
-    assert rows[0][1] == "100.00 [91.19, 100.00] %"
+    assert rows[0][1] == "100.00 % [91.19, 100.00]"
     assert (rows[-1][1], rows[-1][2], rows[-1][-1]) == ("undefined", "", "undefined")
     assert len(robustness._plotted(one)) == 1
     assert one.as_json()["points"][-1] == {"rate": 0.2, "values": {}, "lost": None}

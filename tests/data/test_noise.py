@@ -20,7 +20,16 @@ from compress.data.batches.randomness import stream
 from compress.data.batches.task_batches import TaskBatches
 from compress.data.reading.corpus import open_corpus
 from compress.data.tables.table import Rows
-from compress.data.text.noise import NEIGHBOURS, EachEpoch, add_typos, add_typos_to_corpus, add_typos_to_rows
+from compress.data.tasks.embedding import Task as Embedding
+from compress.data.tasks.embedding import relevant_of
+from compress.data.text.noise import (
+    NEIGHBOURS,
+    EachEpoch,
+    add_typos,
+    add_typos_to_corpus,
+    add_typos_to_queries,
+    add_typos_to_rows,
+)
 from compress.data.text.tokenizer import Tokenizer
 from compress.data.text.tokens import tokenize
 from compress.errors import UserError
@@ -102,6 +111,20 @@ def test_lists_of_words_keep_their_length_and_no_word_is_empty() -> None:
     assert all(word for row in found for word in row)
     assert found != words
     assert made.labels is rows.labels
+
+
+def test_rows_of_a_search_share_their_documents_and_equal_queries_their_typos() -> None:
+    texts = {"text": ["which film is good", "a long question", "which film is good"],
+             "text_pair": ["the first document", "the second document", "the second document"]}  # fmt: skip
+    columns = {role: pa.chunked_array([pa.array(some, pa.large_string())]) for role, some in texts.items()}
+    rows = Rows(columns, np.full(3, np.nan), np.arange(1, 4))
+    assert Embedding().is_search(rows)
+    made = add_typos_to_queries(rows, NoiseSpec(rate=0.5), stream("queries"))
+    first, second, third = made.texts
+    assert first == third != texts["text"][0]
+    assert second != texts["text"][1]
+    assert made.pairs == texts["text_pair"]
+    assert relevant_of(made) == relevant_of(rows)
 
 
 # --- batches ----------------------------------------------------------------------------------------------------

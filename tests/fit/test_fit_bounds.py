@@ -60,9 +60,9 @@ def test_no_model_is_faster_than_its_tokenizer() -> None:
 
 def test_too_few_rows_for_the_interval_that_is_asked() -> None:
     with pytest.raises(UserError) as error:
-        Bounds(max_drop=0.5).check_rows(100, "accuracy", uncertified=False)
+        Bounds(max_drop=0.5).check_rows(100, "f1_macro", uncertified=False)
     assert error.value.line() == (
-        "--max-drop: 100 test rows are too few to show a loss of accuracy below 0.5 points: even without any loss, the "
+        "--max-drop: 100 test rows are too few to show a loss of macro F1 below 0.5 points: even without any loss, the "
         "95 % interval would reach 3.70 points; use 765 test rows or a larger bound, or accept an uncertified model: "
         "--uncertified"
     )

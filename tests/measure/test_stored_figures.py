@@ -62,7 +62,7 @@ def test_documents_are_ranked_by_dot_product_where_the_folder_says_so() -> None:
 @pytest.mark.parametrize("count", [1, 2, 11])
 def test_too_few_texts_are_one_line(count: int) -> None:
     with pytest.raises(
-        UserError, match=f"the rows are too few: they have {count} texts, and {OVERLAP} needs 12 or more"
+        UserError, match=f"the rows are too few: they have {count} texts, and 10 nearest neighbours need 12 or more"
     ):
         measure(texts(count), count, OVERLAP)
 

@@ -74,6 +74,19 @@ def test_the_head_names_what_hubs_know() -> None:
     assert [row["name"] for row in result["metrics"]] == ["matthews", "accuracy"]
 
 
+def test_the_head_leaves_out_folders_of_this_machine() -> None:
+    parents = tuple(Parent(role="teacher", name=name, fingerprint="0") for name in ("embedder", "org/base"))
+    meta = FolderMeta(
+        task="embedding", lineage=parents, data=DataNote(name="reviews", fingerprint="0", rows={}),
+        measurement=note({"dataset": "reviews/test", "metric": "ndcg_at_10"}, quality__ndcg_at_10=0.5,
+                         quality__recall_at_1=0.25),
+    )  # fmt: skip
+    found = front(meta)
+    assert found["base_model"] == ["org/base"]
+    assert "datasets" not in found
+    assert found["metrics"] == ["ndcg@10", "recall@1"], "as sentence-transformers calls them"
+
+
 def test_foreign_text_cannot_leave_its_place_in_the_head() -> None:
     meta = FolderMeta(
         method='a"\nb', license="MIT\nx: 1", measurement=note({"dataset": 'x"\ny: [/te st'}, quality__accuracy=0.5)

@@ -259,6 +259,11 @@ def test_simulated_figures_are_marked(tiny_model: Model, tmp_path: Path) -> None
         "- figures marked as simulated were computed in floating point with rounded values: a deployed file may differ",
         "- not recorded: size, latency, memory, groups of rows with a higher error rate than the parent's",
     ]
+    deployed = FolderMeta().with_measurement(Measurement({**values, "quality/accuracy": 0.8}, {}))
+    (tmp_path / "deployed").mkdir()
+    found = sections(rendered(tmp_path / "deployed", tiny_model, measurement=deployed.measurement))
+    assert "| accuracy | 80.00 % |" in found["Measured"]
+    assert "simulated" not in str(found), "the table shows none"
 
 
 def test_the_groups_on_which_it_fails_more_than_its_parent(tiny_model: Model, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from compress.encoder.config.encoder import EncoderConfig
 from compress.errors import UserError
 from compress.stages.prune_vocab import stage as module
+from compress.stages.prune_vocab.report import Report
 from compress.stages.prune_vocab.spec import Spec
 from compress.stages.prune_vocab.stage import Stage
+from compress.stages.prune_vocab.usage import Loss
 from compress.stages.shared.model_shape import ModelShape
 
 CORPUS = {"level": "general", "text": "corpus"}
@@ -97,3 +100,18 @@ def test_megabytes_are_those_of_the_table(tiny_config: EncoderConfig) -> None:
     before, after = module._megabytes(tiny_config, small)
     assert before == pytest.approx(tiny_config.vocabulary * 32 * 4 / 1e6)
     assert after == pytest.approx(before * small.vocabulary / tiny_config.vocabulary)
+
+
+def test_the_metric_of_the_table_has_the_name_and_form_of_other_tables(tmp_path: Path) -> None:
+    choice: Any = SimpleNamespace(rows=9, kept=[1, 2], least=1, coverage=0.5)
+    lost = Loss(3, 0.9, 0.1, (0, 1), (0, 1), (5.0, 6.0))
+    shown: list[Any] = []
+    context: Any = SimpleNamespace(folder=tmp_path, show=lambda *table: shown.append(table))
+    log: Any = SimpleNamespace(table=lambda *_: None, metrics=lambda _: None)
+    metrics = {"spearman": (0.81, 0.8), "accuracy": (0.9, 0.85)}
+    Report(choice, lost, (2.0, 1.0), metrics, context).tell(log)
+    ((_, _, rows),) = shown
+    assert rows[-2:] == [
+        ("Spearman on validation", "0.810", "0.800"),
+        ("accuracy on validation", "90.00 %", "85.00 %"),
+    ]

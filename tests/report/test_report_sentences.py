@@ -101,6 +101,8 @@ def test_slices_that_were_not_tested_are_counted_whatever_the_reason() -> None:
     assert line == (
         "slices: does not measurably fail more than its parent on the only tested group of rows; 2 more were not tested"
     )
+    (line,) = slices_sentence([compared("a", 0.0, 0.9), SMALL])
+    assert line.endswith("; 1 more was not tested")
     assert slices_sentence([SMALL, UNDEFINED]) == []
     assert slices_sentence([]) == []
 

@@ -140,6 +140,9 @@ class Task(FormTask):
     def form(self, rows: Rows) -> Form:
         return form_of(rows)
 
+    def is_search(self, rows: Rows) -> bool:
+        return form_of(rows) == "retrieval"
+
     # --- encoding ---------------------------------------------------------------------------------------------
 
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, max_length: int) -> Examples:

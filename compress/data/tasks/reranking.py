@@ -178,6 +178,9 @@ class Task(FormTask):
     def form(self, rows: Rows) -> Form:
         return "ranking" if isinstance(rows.labels, Ragged) else "scored pairs"
 
+    def is_search(self, rows: Rows) -> bool:
+        return self.form(rows) == "ranking"
+
     def settings_of(self, train: Rows | None, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         """The highest grade of the training rows, where it is not 1."""
         kept = {name: value for name, value in asked.items() if name != METRIC or value is not None}

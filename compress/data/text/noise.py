@@ -113,6 +113,14 @@ def add_typos_to_rows(rows: Rows, noise: NoiseSpec, random: np.random.Generator)
     return replace(rows, columns=columns)
 
 
+def add_typos_to_queries(rows: Rows, noise: NoiseSpec, random: np.random.Generator) -> Rows:
+    """The rows of a search with mistyped queries, equal ones alike. Documents stay as they are: rows share them."""
+    texts = rows.texts
+    made = {text: add_typos(text, noise.rate, noise.kinds, random) for text in dict.fromkeys(texts)}
+    typed = pa.chunked_array([pa.array([made[text] for text in texts], rows.columns["text"].type)])
+    return replace(rows, columns={**rows.columns, "text": typed})
+
+
 def add_typos_to_corpus(corpus: Corpus, split: str, noise: NoiseSpec, seed: int, epoch: int) -> Corpus:
     """The corpus with one split mistyped, as it is read in `epoch`."""
     rows = add_typos_to_rows(corpus.splits[split], noise, stream("corpus-noise", seed, epoch))

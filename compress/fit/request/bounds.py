@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from compress.errors import ExitCode, UserError
+from compress.report.rows import title
 
 Objective = Literal["quality", "smallest", "fastest"]
 Z = 1.959964
@@ -69,7 +70,7 @@ class Bounds:
         needed = math.ceil(CHANCE * (1 - share) / share)
         if rows < needed:
             raise UserError(
-                f"{rows:,} test rows are too few to show a loss of {metric} below {self.max_drop:g} points",
+                f"{rows:,} test rows are too few to show a loss of {title(metric)} below {self.max_drop:g} points",
                 where="--max-drop",
                 why=f"even without any loss, the 95 % interval would reach {100 * CHANCE / (rows + CHANCE):.2f} points",
                 do=f"use {needed:,} test rows or a larger bound, or accept an uncertified model: --uncertified",

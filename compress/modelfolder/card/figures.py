@@ -30,7 +30,7 @@ def format_measured(
     if model is None:
         return ""
     notes = {"this model": model} | ({reference: baseline} if baseline else {})
-    found = [_measurement(note) for note in notes.values()]
+    found = [as_measurement(note) for note in notes.values()]
     columns, rows = comparison(list(notes), found, reference)
     table = [f"| {' | '.join(columns)} |", "|---" + "|--:" * len(notes) + "|"]
     for label, *cells in rows:  # a label may hold the name of a class, and a runtime is what the folder says it is
@@ -40,7 +40,7 @@ def format_measured(
     return "\n".join(["## Measured", "", *table, *(["", *lines] if lines else [])])
 
 
-def _measurement(note: MeasurementNote) -> Measurement:
-    """With the name of the data set in place of its path."""
+def as_measurement(note: MeasurementNote) -> Measurement:
+    """The figures of a note, with the name of the data set in place of its path."""
     told = {k: without_folders(v, parts=2) if k == "dataset" else v for k, v in note.context.items()}
     return Measurement(note.values, told)

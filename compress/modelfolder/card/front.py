@@ -27,12 +27,13 @@ def format_front(meta: FolderMeta, facts: Facts) -> str:
         lines.append(f"language: [{', '.join(_codes(meta))}]")
     if meta.license is not None and _LICENSE.fullmatch(meta.license):
         lines.append(f"license: {_quoted(meta.license)}")
-    parents = list(dict.fromkeys(p.name for p in meta.lineage if _HUB_NAME.fullmatch(p.name)))
+    parents = list(dict.fromkeys(p.name for p in meta.lineage if "/" in p.name and _HUB_NAME.fullmatch(p.name)))
     parents = [name for name in parents if name.rpartition("/")[2] not in RESULTS]  # nor run/student
     if parents:
         lines.append(f"base_model: [{', '.join(map(_quoted, parents))}]")
         lines += ["base_model_relation: quantized"] if facts.quantized else []
-    if meta.data is not None and _HUB_NAME.fullmatch(data := _data_name(meta.data.name)):
+    data = "" if meta.data is None else meta.data.name
+    if data.startswith("hf:") and _HUB_NAME.fullmatch(data := _data_name(data)):
         lines.append(f"datasets: [{_quoted(data)}]")
     found = _scores(meta.measurement)
     if found:
@@ -49,8 +50,12 @@ _METRICS: Mapping[str, str] = {
     "matthews": "matthews_correlation",
     "spearman": "spearmanr",
     "pearson": "pearsonr",
+    "ndcg_at_10": "ndcg@10",
+    "mrr_at_10": "mrr@10",
+    **{f"recall_at_{count}": f"recall@{count}" for count in (1, 10, 100)},
 }
-"""Our names of metrics → those of the `evaluate` library, which model hubs know."""
+"""Our names of metrics → those of the `evaluate` library, which model hubs know; of a search those of
+sentence-transformers."""
 
 
 def _library(meta: FolderMeta, facts: Facts) -> str:

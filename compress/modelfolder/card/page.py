@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from compress.contracts import FAKE
 from compress.errors import list_some, without_folders
 from compress.modelfolder.card.facts import QUESTION_ANSWERING, Facts
-from compress.modelfolder.card.figures import format_measured, format_slices
+from compress.modelfolder.card.figures import as_measurement, format_measured, format_slices
 from compress.modelfolder.card.front import format_front
 from compress.modelfolder.card.text import escape, format_digest, format_section
 from compress.modelfolder.card.usage import format_usage
 from compress.modelfolder.cross_encoder import RERANKING
 from compress.modelfolder.meta import FolderMeta
 from compress.modelfolder.sentence_head import EMBEDDING
-from compress.report.rows import Reference
+from compress.report.rows import Reference, is_fake
 
 
 def render(meta: FolderMeta, facts: Facts) -> str:
@@ -136,7 +136,7 @@ def _limits(meta: FolderMeta, facts: Facts) -> list[str]:
             rows = f"{escape(note.context['rows'])} rows of " if "rows" in note.context else ""
             where = escape(without_folders(note.context["dataset"], parts=2))
             lines.append(f"measured on {rows}{where} only: its quality on other domains is unknown")
-        if any(name.startswith(FAKE) for name in note.values):
+        if is_fake(as_measurement(note)):  # else the table shows the deployed file's figures
             lines.append(
                 "figures marked as simulated were computed in floating point with rounded values: a deployed file may "
                 "differ"

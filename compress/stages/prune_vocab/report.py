@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from compress.report.rows import format_figure, title
 from compress.stages.prune_vocab.selection import Choice
 from compress.stages.prune_vocab.usage import Loss
 from compress.stages.shared.stage import StageContext
@@ -70,7 +71,7 @@ class Report:
             ("tokens per text, mean", *(f"{n:.2f}" for n in lost.length)),
         ]
         for name, values in self.validation.items():
-            rows.append((f"{name} on validation", *(f"{value:.4f}" for value in values)))
+            rows.append((f"{title(name)} on validation", *(format_figure(name, value) for value in values)))
         return ("", "before", "after"), rows
 
     def warn(self, unknown: float) -> None:
