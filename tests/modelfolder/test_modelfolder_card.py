@@ -122,6 +122,28 @@ def test_an_embedding_model_and_a_reranker_are_loaded_by_sentence_transformers(
     assert ("loads it without pooling" in text) == (task == "embedding")
 
 
+@pytest.mark.parametrize(
+    ("task", "line"),
+    [
+        ("embedding", 'vectors = SentenceTransformer("<this folder>", backend="onnx").encode(["a text"])'),
+        (
+            "reranking",
+            'scores = CrossEncoder("<this folder>", backend="onnx").predict([("a query", "a document")])',
+        ),
+    ],
+)
+def test_sentence_transformers_reads_the_onnx_file_of_what_its_torch_cannot_compute(task: str, line: str) -> None:
+    meta = FolderMeta(task=task, label_names=("LABEL_0",) if task == "reranking" else ())
+    quantized = render(meta, Facts("small", 10, 5, 2, 8, ("task",), "BertModel", {}, quantized=True, onnx=True))
+    assert line in quantized.splitlines()
+    float_weights = "sentence-transformers, which **computes with the float weights behind the integers**"
+    assert f"The folder loads unmodified with {float_weights}" in quantized
+    factorized = render(meta, Facts("small", 10, 5, 2, 8, ("task",), None, {"bert": "x"}, onnx=True))
+    assert line in factorized.splitlines()
+    stock = render(meta, Facts("small", 10, 5, 2, 8, ("task",), "BertModel", {}, onnx=True))
+    assert "backend=" not in stock
+
+
 @pytest.mark.parametrize("field", ["task", "method", "label_names", "lineage", "recipe", "data", "notes", "software"])
 def test_foreign_text_cannot_leave_its_place(field: str, tiny_model: Model, tmp_path: Path) -> None:
     values: dict[str, Any] = {

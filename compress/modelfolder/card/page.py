@@ -95,7 +95,10 @@ def _loading(meta: FolderMeta, facts: Facts) -> str:
         other += ["computes all layers, without the early exits"] if facts.exits else []
         but = f", which **{' and '.join(other)}**" if other else ""
         ours = " `compress` computes with the integers." if facts.quantized else ""
-        return f"The folder loads unmodified with transformers' `{facts.stock_class}`{but}.{ours}{file}"
+        loader = (
+            "sentence-transformers" if meta.task in (EMBEDDING, RERANKING) else f"transformers' `{facts.stock_class}`"
+        )
+        return f"The folder loads unmodified with {loader}{but}.{ours}{file}"
     alike: dict[str, list[str]] = {}  # one reason often holds for all of them
     for name, reason in facts.objections.items():
         alike.setdefault(reason, []).append(f"`{name}`")

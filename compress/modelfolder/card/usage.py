@@ -18,30 +18,23 @@ def format_usage(meta: FolderMeta, facts: Facts) -> str:
     if "task" in facts.heads:
         lines += ["```sh", f"compress predict <this folder> {example_of(meta.task)}", "```", ""]
     if facts.is_static:
-        return "\n".join([*lines, "With sentence-transformers:", "", *_with_sentence_transformers()])
-    if meta.task == RERANKING and facts.is_stock:
-        lines += ["With sentence-transformers:", "", *_WITH_CROSS_ENCODER, ""]
-    elif meta.task == EMBEDDING and facts.is_stock:
-        lines += ["With sentence-transformers:", "", *_with_sentence_transformers(), ""]
+        return "\n".join([*lines, "With sentence-transformers:", "", *_with_sentence_transformers(meta)])
+    if meta.task in (EMBEDDING, RERANKING) and facts.is_stock:
+        lines += ["With sentence-transformers:", "", *_with_sentence_transformers(meta), ""]
     elif facts.stock_class and facts.is_stock:
         lines += ["With transformers:", "", *_with_transformers(meta, facts.stock_class), ""]
     if facts.onnx:
         computes = ", which computes with integers" if facts.quantized else ""
+        if meta.task in (EMBEDDING, RERANKING) and not facts.is_stock:
+            file = ', backend="onnx"'
+            lines += [f"With sentence-transformers and optimum-onnx{computes}:", ""]
+            lines += [*_with_sentence_transformers(meta, file), ""]
         lines += [f"With onnxruntime and the tokenizer{computes}:", "", *_with_onnxruntime(meta), ""]
     if not facts.stock_class or not (facts.is_stock or facts.onnx):
         lines += ["With compress:", "", *_with_compress(meta, facts), ""]
     if facts.quantized and not facts.onnx:
         lines.append("`compress export <this folder> --output <new folder>` writes an ONNX file for other programs.")
     return "\n".join(lines).rstrip()
-
-
-_WITH_CROSS_ENCODER = (
-    "```python",
-    "from sentence_transformers import CrossEncoder",
-    "",
-    'scores = CrossEncoder("<this folder>").predict([("a query", "a document")])',
-    "```",
-)
 
 
 def _call(meta: FolderMeta, tensors: str) -> str:
@@ -76,12 +69,16 @@ def _with_transformers(meta: FolderMeta, name: str) -> list[str]:
     ]
 
 
-def _with_sentence_transformers() -> list[str]:
+def _with_sentence_transformers(meta: FolderMeta, how: str = "") -> list[str]:
+    """how: further arguments of the model."""
+    ranks = meta.task == RERANKING
+    name = "CrossEncoder" if ranks else "SentenceTransformer"
+    call = 'predict([("a query", "a document")])' if ranks else 'encode(["a text"])'
     return [
         "```python",
-        "from sentence_transformers import SentenceTransformer",
+        f"from sentence_transformers import {name}",
         "",
-        'vectors = SentenceTransformer("<this folder>").encode(["a text"])',
+        f'{"scores" if ranks else "vectors"} = {name}("<this folder>"{how}).{call}',
         "```",
     ]
 
