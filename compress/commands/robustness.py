@@ -12,6 +12,7 @@ from compress.console import Console
 from compress.contracts import NoiseSpec, RunOptions, Watch, unwatched
 from compress.data.batches.randomness import stream
 from compress.data.tables.table import Rows, Table
+from compress.data.tasks.embedding import form_of
 from compress.data.text.noise import add_typos_to_queries, add_typos_to_rows
 from compress.errors import ExitCode, UserError, did_you_mean, printable
 from compress.measure.labelled import inspect_with_names, open_labelled
@@ -19,6 +20,7 @@ from compress.measure.models import agree_on_labels
 from compress.measure.subject import Subject
 from compress.modelfolder.names import label_models
 from compress.modelfolder.resolve import resolve
+from compress.modelfolder.sentence_head import EMBEDDING
 from compress.predict.cascade import open_predictor
 from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
@@ -86,6 +88,16 @@ def check_disturbance(name: str) -> str:
         known = did_you_mean(name, DISTURBANCES)
         raise UserError(f"unknown disturbance '{printable(name, 60)}'", where="--robustness", do=known)
     return name
+
+
+def require_metric(kind: str, rows: Rows) -> None:
+    """Raise UserError for rows of texts alone, on which an embedding model has a metric beside a parent only."""
+    if kind == EMBEDDING and form_of(rows) == "texts":
+        raise UserError(
+            "texts alone have no metric that typos could lower",
+            where="--robustness",
+            do="give --data with pairs and a score, or with queries and their documents",
+        )
 
 
 def curve(
@@ -281,6 +293,7 @@ def evaluate_robustness(
         "precision": options.precision,
         "runtime": get_requested_runtime(options),
     }
+    require_metric(table.task, table.split(split))
     how["settings"] = settings_for(recipe, table)
     predictors = [open_predictor(f, task=table.task, **how) for f in folders]
     for folder, predictor in zip(folders, predictors, strict=True):

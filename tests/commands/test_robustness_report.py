@@ -12,7 +12,16 @@ import pyarrow as pa
 import pytest
 
 from compress.commands import robustness
-from compress.commands.robustness import RATES, Curve, check_disturbance, choose_folder, curve, difference, make_table
+from compress.commands.robustness import (
+    RATES,
+    Curve,
+    check_disturbance,
+    choose_folder,
+    curve,
+    difference,
+    make_table,
+    require_metric,
+)
 from compress.data.tables.table import Rows
 from compress.errors import ExitCode, UserError
 from evaluation.quality.draws import of_mean
@@ -97,6 +106,12 @@ def test_the_table_has_a_row_for_each_rate(two: tuple[Reader, Reader, list[Curve
         "+0.00 [-8.76, +8.76]",
     )
     assert rows[-1][2].startswith(f"{100 * (1 - two[2][0].points[-1].values['accuracy'].value):.2f} [")
+
+
+def test_texts_alone_are_one_line_for_an_embedding_model() -> None:
+    with pytest.raises(UserError, match="--robustness: texts alone have no metric that typos could lower; give --data"):
+        require_metric("embedding", some_rows())
+    require_metric("classification", some_rows())
 
 
 def test_a_correlation_is_no_percentage() -> None:
