@@ -114,6 +114,12 @@ def promote(
     console = Console(quiet=options.quiet, json=options.json)
     console.listen()
     fresh = any(o.path == "data.source" for o in options.overrides)
+    if fresh and gates.drop is not None and against is None:
+        raise UserError(
+            "--data measures the models again, and the drop is that from a teacher",
+            where="--max-drop",
+            do="add --against TEACHER, or remove --data to use the figures in the folders",
+        )
     judged = [_check_gates(model, gates, against, split, options, fresh) for model in models]
     chosen = _choose_best(judged, gates)
     if chosen.figures:

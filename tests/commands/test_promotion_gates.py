@@ -17,6 +17,7 @@ from compress.commands.promote import (
     _list_figures,
     _suggest_name,
 )
+from compress.contracts import Override, RunOptions
 from compress.errors import ExitCode, UserError
 from compress.modelfolder.meta import DataNote, FolderMeta, MeasurementNote
 
@@ -155,3 +156,9 @@ def test_the_nearest_is_named_where_none_passes() -> None:
 def test_a_model_is_registered_as_what_it_is_for(tmp_path: Path, folder: str, data: str | None, name: str) -> None:
     meta = FolderMeta(data=None if data is None else DataNote(name=data, fingerprint="abc"))
     assert _suggest_name(CheckedModel("m", tmp_path / folder, meta, None, ())) == name
+
+
+def test_a_drop_is_not_measured_without_a_teacher() -> None:
+    options = RunOptions(overrides=(Override("data.source", "reviews", "--data"),))
+    with pytest.raises(UserError, match=r"--max-drop: --data measures the models again.*add --against TEACHER"):
+        promote.promote(["nowhere"], "champion", None, Gates(drop=1.0), options)
