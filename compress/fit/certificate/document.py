@@ -196,7 +196,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     lines.append(
         f"latency {latency['ms']:.2f} ms ({_describe_latency(latency)}) for "
         f"{_name_shape(latency)} in {found['runtime']}, {format_count(int(found['device']['threads']), 'thread')}"
-        + ("" if found["speedup"] is None else f"; {found['speedup']:.2f}x the speed of the float parent")
+        + _describe_speedup(found["speedup"], latency["quiet"])
     )
     lines.append(f"{quality} on {found['rows']:,} rows of {found['dataset']}")
     shared = _describe_shared(found.get("shared_rows", 0), found["rows"])
@@ -235,6 +235,15 @@ def _describe_latency(latency: Mapping[str, Any]) -> str:
         f"{how}; {texts['tokenization']:.2f} of it tokenization; median {texts['p50']:.2f}, p95 {texts['p95']:.2f} "
         f"over the texts{rounds}"
     )
+
+
+def _describe_speedup(speedup: float | None, quiet: bool) -> str:
+    """quiet: False where it was estimated, as the latency was."""
+    if speedup is None:
+        return ""
+    if quiet:
+        return f"; {speedup:.2f}x the speed of the float parent"
+    return f"; about {speedup:.1f}x the speed of the float parent, also estimated"
 
 
 def is_slow(latency: Mapping[str, Any]) -> bool:
