@@ -7,16 +7,9 @@ from collections.abc import Sequence
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import UserError
-from compress.measure.labelled import measure_models, print_groups, print_measured
+from compress.measure.labelled import measure_models, print_groups, print_measured, print_slices
 from compress.measure.measured_model import MeasuredModel
-from compress.report.rows import (
-    churn_table,
-    explain_no_figures,
-    has_figures,
-    slices_footnote,
-    slices_sentence,
-    slices_table,
-)
+from compress.report.rows import churn_table
 
 
 def evaluate(
@@ -50,16 +43,9 @@ def evaluate(
     )  # fmt: skip
     print_measured(console, measured)
     for m in measured:
-        if m.churn and not options.json:
+        if m.churn:
             console.table("", *churn_table(m.churn, "parent"))
-    for m in measured if slices and not options.json else ():
-        if m.subject.role == "student" or not against:
-            if not has_figures(m.slices):
-                console.result(explain_no_figures(m.subject.name, m.slices))
-                continue
-            console.table("", *slices_table(m.slices, m.metric or ""))
-            for line in [*slices_sentence(m.slices), slices_footnote(m.slices)]:
-                console.result(line)
-    if not options.json:
-        print_groups(console, measured)
+    if slices:
+        print_slices(console, measured)
+    print_groups(console, measured)
     return measured

@@ -23,7 +23,6 @@ from compress.tracking.store import resolve_store
 
 if TYPE_CHECKING:
     from compress.measure.measured_model import MeasuredModel
-    from evaluation.quality.slices import Slice
 
 PAGE, TABLE, DOCUMENT = "comparison.html", "comparison.csv", "comparison.json"
 
@@ -92,12 +91,14 @@ def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
     for line in notes:
         console.result(f"- {line}" if asked.markdown else line)
     shown = {row.name: gathered.measured[row.name] for row in rows if row.run is None}
-    if asked.slices or asked.sliced:
-        _print_slices(console, shown, asked)
-    if asked.group_column is not None:
-        from compress.measure.labelled import print_groups
+    if shown:
+        from compress.measure.labelled import print_groups, print_slices
 
+        if asked.slices or asked.sliced:
+            print_slices(console, list(shown.values()))
         print_groups(console, list(shown.values()))
+    elif asked.slices or asked.sliced:
+        console.result("slices of runs are only on the page: add --html FILE")
     if verdict is not None:
         for line in verdict.lines():
             console.result(line)
@@ -152,31 +153,6 @@ def gather(asked: CompareRequest, options: RunOptions, reader: Reader, console: 
     )  # fmt: skip
     made = list(models_of(measured))
     return ComparedRows([*made, *rows], notes, {row.name: m for row, m in zip(made, measured, strict=True)})
-
-
-def _print_slices(console: Console, measured: Mapping[str, MeasuredModel], asked: CompareRequest) -> None:
-    from compress.report.rows import (
-        explain_no_figures,
-        has_figures,
-        slices_footnote,
-        slices_sentence,
-        slices_table,
-    )
-
-    told: list[Slice] = []
-    for name, m in measured.items():
-        if m.slices and not (asked.against and m.subject.role == "teacher"):
-            told += m.slices
-            if not has_figures(m.slices):
-                console.result(explain_no_figures(name, m.slices))
-                continue
-            console.table(name, *slices_table(m.slices, m.metric or ""))
-            for line in slices_sentence(m.slices):
-                console.result(line)
-    if not told:
-        console.result("slices of runs are only on the page: add --html FILE")
-    elif has_figures(told):
-        console.result(slices_footnote(told))
 
 
 def _slices_as_json(measured: Mapping[str, MeasuredModel]) -> dict[str, list[dict]]:

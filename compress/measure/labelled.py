@@ -27,7 +27,18 @@ from compress.predict.fastest import fastest_for_shape, fastest_for_texts, get_r
 from compress.predict.real_texts import choose_calls, require_fixed_costs, sample_texts
 from compress.predict.text_vectors import make_text_vectors
 from compress.recipe import Recipe, load_recipe
-from compress.report.rows import GROUPS_NOTE, comparison, conditions, groups_sentence, groups_table, has_figures
+from compress.report.rows import (
+    GROUPS_NOTE,
+    comparison,
+    conditions,
+    explain_no_figures,
+    groups_sentence,
+    groups_table,
+    has_figures,
+    slices_footnote,
+    slices_sentence,
+    slices_table,
+)
 from compress.stages.shared.labelled_data import open_table_of, settings_for
 from compress.stages.shared.timing import choose_length
 
@@ -157,6 +168,21 @@ def print_measured(console: Console, measured: Sequence[MeasuredModel]) -> None:
     for line in conditions(found[-1], found):
         console.result(line)
     console.document({"models": [m.as_json() for m in measured], "reference": "parent"})
+
+
+def print_slices(console: Console, measured: Sequence[MeasuredModel]) -> None:
+    """Each model but the parent of others on groups of rows; why, where none of the groups has a figure."""
+    told = [m for m in measured if m.subject.role == "student"] or measured
+    for m in told:
+        if not has_figures(m.slices):
+            console.result(explain_no_figures(m.subject.name, m.slices))
+            continue
+        console.table(m.subject.name if len(measured) > 1 else "", *slices_table(m.slices, m.metric or ""))
+        for line in slices_sentence(m.slices):
+            console.result(line)
+    found = [one for m in told for one in m.slices]
+    if has_figures(found):
+        console.result(slices_footnote(found))
 
 
 def print_groups(console: Console, measured: Sequence[MeasuredModel]) -> None:

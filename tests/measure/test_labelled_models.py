@@ -7,12 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from measured_models import measured_model
 
+from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import UserError
 from compress.measure import labelled
-from compress.measure.labelled import measure_models, open_labelled
+from compress.measure.labelled import measure_models, open_labelled, print_slices
 from compress.predict import real_texts
+from evaluation.quality.intervals import Interval
+from evaluation.quality.slices import Slice
 
 
 @pytest.fixture
@@ -137,3 +141,26 @@ def test_data_are_read_as_long_as_the_model_reads(monkeypatch: pytest.MonkeyPatc
     assert said == ["a note"]
     with pytest.raises(UserError, match="--data: labelled data is required"):
         open_labelled(info, RunOptions(), console)
+
+
+def slice_of(value: float | None, difference: float | None = None) -> Slice:
+    known, apart = (None if x is None else Interval(x, x - 0.1, x + 0.1, 50, 100) for x in (value, difference))
+    p = None if difference is None else 1.0
+    return Slice("kind", "a", 50, known, 0.9, apart, p, p, "" if known else "fewer than 30 rows")
+
+
+def test_slices_are_of_all_models_but_the_parent(capsys: pytest.CaptureFixture[str]) -> None:
+    parent = measured_model("teacher", name="large", slices=[slice_of(0.9)])
+    small, tiny = (measured_model("student", name=name, slices=[slice_of(0.8, -0.1)]) for name in ("small", "tiny"))
+    few = measured_model("student", name="few", slices=[slice_of(None)])
+    print_slices(Console(), [parent, small, tiny, few])
+    said = capsys.readouterr().out
+    assert "large" not in said
+    assert said.index("small\n") < said.index("tiny\n")
+    assert said.count("does not measurably fail more") == 2
+    assert "slices of few: none of the groups of rows has a figure: fewer than 30 rows" in said
+    assert said.count("(Holm)") == 1, "one note for all tables"
+    print_slices(Console(), [parent])
+    alone = capsys.readouterr().out
+    assert "kind: a" in alone
+    assert "large" not in alone, "one table needs no name"
