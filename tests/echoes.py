@@ -17,6 +17,9 @@ class Echo:
     def __init__(self, change: Callable[[str], str], *_: Any, **__: Any) -> None:
         self.change = change
 
+    def with_prompt(self, name: None) -> Echo:
+        return self
+
     def predict(self, texts: list[str], second: list[str] | None, told: Any) -> list[Any]:
         """The changed text is the label of the JSON; the line is the text and an exclamation mark."""
         told(len(texts))

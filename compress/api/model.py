@@ -104,9 +104,8 @@ class Model:
 
         given = _list_texts(texts)
         if not self._embeds or not given:
-            return (self._embedder if prompt is None else self._embedder.with_prompt(prompt))(given)
-        predictor = self._predictor if prompt is None else self._predictor.with_prompt(prompt)
-        return np.stack([answer.vector for answer in predictor.predict(given)])
+            return self._embedder.with_prompt(prompt)(given)
+        return np.stack([answer.vector for answer in self._predictor.with_prompt(prompt).predict(given)])
 
     def batches(self, texts: str | Sequence[str], pairs: Sequence[str] | None = None) -> list[Batch]:
         """The texts as `torch_module` reads them: packed tokens, `batch.row_ids` says which text each row is."""

@@ -75,8 +75,11 @@ class Embedder:
             told(done)
         return torch.from_numpy(restore_outputs(examples, found))
 
-    def with_prompt(self, name: str) -> Embedder:
-        """The same with the prompt of this name before each text. Raises UserError where the folder has none."""
+    def with_prompt(self, name: str | None) -> Embedder:
+        """The same with the prompt of this name before each text; None: as it is. Raises UserError where the folder has
+        none."""
+        if name is None:
+            return self
         other = copy.copy(self)
         other.parts = read_parts(self.folder, self.config.hidden, name)
         check_prompts(self.tokenizer, [other.parts.prompt], self.max_length)

@@ -106,9 +106,11 @@ class Predictor:
         other.runtime = runtime
         return other
 
-    def with_prompt(self, name: str) -> Predictor:
-        """The same embedding model with the prompt of this name before each text. Raises UserError where the folder has
-        none, and for another model."""
+    def with_prompt(self, name: str | None) -> Predictor:
+        """The same embedding model with the prompt of this name before each text; None: as it is. Raises UserError
+        where the folder has none, and for another model."""
+        if name is None:
+            return self
         if self.task.kind != EMBEDDING:
             why = f"the task of the model is {self.task.kind}"
             raise UserError("only embedding models read prompts", where=str(self.folder), why=why)

@@ -281,7 +281,8 @@ def test_vectors_are_numbers_and_their_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vector = np.array([1 / 3, -2.0], np.float32)
-    monkeypatch.setattr(answers, "Embedder", lambda *_, **__: lambda texts, told: [vector] * len(texts))
+    embedder = SimpleNamespace(with_prompt=lambda _: lambda texts, told: [vector] * len(texts))
+    monkeypatch.setattr(answers, "Embedder", lambda *_, **__: embedder)
     monkeypatch.setattr(answers, "inspect", lambda _: SimpleNamespace(is_embedder=False))
     request = ModelRequest(Path("m"), embeddings=True)
     predict_texts(request, ("a\tb",), (), None, RunOptions(quiet=True))

@@ -113,13 +113,11 @@ class ModelRequest:
                     "only the vectors of embedding models are computed in other runtimes than torch",
                     where=f"--runtime {self.runtime}", do="remove it",
                 )  # fmt: skip
-            return VectorAnswerer(embedder if self.prompt is None else embedder.with_prompt(self.prompt))
+            return VectorAnswerer(embedder.with_prompt(self.prompt))
         predictor = open_in_runtime(
             self.folder, self.runtime, console, device=self.device, precision=self.precision, settings=self.settings
         )
-        if self.prompt is not None:
-            predictor = predictor.with_prompt(self.prompt)
-        return PredictionAnswerer(predictor, embeddings=self.embeddings)
+        return PredictionAnswerer(predictor.with_prompt(self.prompt), embeddings=self.embeddings)
 
     def settle(self, answerer: Answerer) -> ModelRequest:
         """The same with the runtime that was chosen, so that other processes compute the same."""
