@@ -17,6 +17,8 @@ from compress.stages.prune_layers.flags import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from compress.console import Console
     from compress.contracts import RunOptions
     from compress.recipe import LoadedRecipe, Recipe
@@ -106,14 +108,31 @@ def _resolve(
 
 
 def _depth(recipe: Recipe, options: RunOptions, console: Console) -> int:
-    """Layers of the model to prune, made or not. Raises UserError."""
+    """Layers of the model to prune, made or not; of the models of a sweep, which must have equally many. Raises
+    UserError."""
+    from compress.errors import UserError
+
+    depths = {name: _depth_of(name, recipe, options, console) for name in _list_models(recipe)}
+    if len(set(depths.values())) > 1:
+        why = ", ".join(f"{name}: {depth}" for name, depth in depths.items())
+        raise UserError(
+            "the models of the sweep differ in their number of layers", where=ROUND, why=why,
+            do="run the command once for each model",
+        )  # fmt: skip
+    return next(iter(depths.values()))
+
+
+def _list_models(recipe: Recipe) -> Sequence[str | None]:
+    return (recipe.sweep or {}).get("teacher") or [recipe.teacher]
+
+
+def _depth_of(name: str | None, recipe: Recipe, options: RunOptions, console: Console) -> int:
     from compress.errors import UserError
     from compress.modelfolder import folder as modelfolder
     from compress.recipe import TeacherRow
     from compress.run import Run
     from compress.run.teachers import teacher_folder, teacher_recipe
 
-    name = recipe.teacher
     if name is None:
         raise UserError("a model is required", where="MODEL", do="give the folder of a fine-tuned model")
     teacher = teacher_recipe(recipe, TeacherRow(model=name))
