@@ -135,14 +135,22 @@ def issue(
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
     """What it says, for people."""
-    quality, drop = found["quality"], found["bounds"]["max_drop"]
-    limit = "more than" if found["status"] == EXCEEDED else "at most"
-    lines = [f"{found['status']}: {limit} {format_points(drop)} of {title(quality['metric'])} lost on test rows"]
-    lines += [_describe_latency(found), _describe_shares(found["stages"])]
+    quality = found["quality"]
+    lines = [f"{found['status']}: {_describe_loss(found)}", _describe_latency(found), _describe_shares(found["stages"])]
     shown = format_metric(quality, quality["metric"])
     lines.append(f"{shown} on {format_count(found['rows'])} of {found['dataset']}")
     lines.append(f"size {found['size_mb']:.2f} MB" + ("" if has_exits(found) else ", all models together"))
     return [*lines, describe_choice(found), describe_guarantee(found)]
+
+
+def _describe_loss(found: Mapping[str, Any]) -> str:
+    """What was lost on the test rows, beside the bound."""
+    metric, bound = title(found["quality"]["metric"]), format_points(found["bounds"]["max_drop"])
+    value = found["difference"]["value"]
+    if value is None:
+        return f"the loss of {metric} on the test rows is undefined; the bound is {bound}"
+    change = f"{100 * abs(value):.2f} points of {metric} {'gained' if value > 0 else 'lost'} on the test rows"
+    return f"{change}, {'above' if found['status'] == EXCEEDED else 'within'} the bound of {bound}"
 
 
 def has_exits(found: Mapping[str, Any]) -> bool:
@@ -177,13 +185,17 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
         return "no guarantee: the difference to the parent is undefined on these rows"
     most, bound = 0 - 100 * difference["low"], found["bounds"]["max_drop"]
     metric = title(found["quality"]["metric"])
-    proof = (
-        f"so the bound of {format_points(bound)} is proven at this level"
-        if most <= bound
-        else f"so the bound of {format_points(bound)} is met on these rows and not proven for others"
-    )
     if found["status"] == EXCEEDED:
         proof = f"the bound of {format_points(bound)} is not met"
+    elif most <= bound:
+        proof = f"so the bound of {format_points(bound)} is proven at this level"
+    elif (sure := found["bounds"]["confidence"]) is None:
+        proof = f"so the bound of {format_points(bound)} is met on these rows and not proven for others"
+    else:
+        proof = (
+            f"so the test rows alone do not prove the bound of {format_points(bound)} at this level; its {sure:g} % "
+            f"confidence comes from the {chosen['split']} rows"
+        )
     what = "exits" if has_exits(found) else "models, temperatures"
     shared = chosen.get("shared_rows", 0)
     except_for = (

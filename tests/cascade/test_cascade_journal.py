@@ -49,7 +49,7 @@ def test_what_was_measured_is_logged_beside_the_parent(
     tags = gather(run, "tags")
     assert (tags["compress.certificate"], tags["measured.metric"]) == ("certified", "accuracy")
     assert str(output / "certificate.json") in [record["path"] for record in read_records(run, "artifact")]
-    assert "certified: at most 10 points of accuracy lost" in read_records(run, "note")[-1]["text"]
+    assert "on the test rows, within the bound of 10 points" in read_records(run, "note")[-1]["text"]
     theirs = read(run / "parent")
     assert (theirs.start["name"], theirs.start["parent"]["key"]) == ("cascade/parent", start["key"])
     assert theirs.start["tags"]["compress.role"] == "teacher"

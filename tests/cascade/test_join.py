@@ -73,7 +73,8 @@ def test_another_main_metric_decides_on_test_rows_only(
     found = made["certificate"]
     assert found["quality"]["metric"] == "f1_macro"
     lines = certificate.sentences(found)
-    assert lines[0] == "certified: at most 10 points of macro F1 lost on test rows"
+    assert lines[0].startswith("certified: ")
+    assert lines[0].endswith("of macro F1 lost on the test rows, within the bound of 10 points")
     assert "at most 10 points of accuracy are lost" in lines[-2]
 
 
@@ -156,7 +157,7 @@ def test_what_makes_no_cascade(tmp_path: Path, small: Path, parent: Path, data: 
 def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
     found: dict[str, Any] = {
         "status": "certified",
-        "bounds": {"max_drop": 0.5},
+        "bounds": {"max_drop": 0.5, "confidence": None},
         "quality": {"metric": "f1_macro"},
         "chosen_on": {"rows": 872, "split": "validation"},
         "difference": {"value": -0.001, "low": -0.004, "high": 0.002},
@@ -169,6 +170,12 @@ def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
     assert "-0.10 [-0.60, +0.40] points of macro F1 (paired" in said
     assert "met on these rows and not proven for others" in said
     assert said.endswith("chosen on 872 validation rows before a test row was read")
+    found["bounds"]["confidence"] = 90.0
+    assert (
+        "at most 0.60 points are lost, so the test rows alone do not prove the bound of 0.5 points at this level; "
+        in (describe_guarantee(found))
+    )
+    assert "its 90 % confidence comes from the validation rows. " in describe_guarantee(found)
     better = {"value": 0.02, "low": 0.0123, "high": 0.03}
     assert "on texts like these at least 1.23 points are gained, so the bound" in describe_guarantee(
         {**found, "difference": better}
@@ -177,6 +184,23 @@ def test_the_guarantee_says_whether_the_bound_is_proven() -> None:
     assert describe_guarantee(found).endswith(
         "chosen on 872 validation rows before a test row was read, except that 3 test rows of 1,821 were among them"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "value", "said"),
+    [
+        ("certified", -0.0345, "3.45 points of macro F1 lost on the test rows, within the bound of 8 points"),
+        ("certified", 0.0, "0.00 points of macro F1 lost on the test rows, within the bound of 8 points"),
+        ("certified", 0.005, "0.50 points of macro F1 gained on the test rows, within the bound of 8 points"),
+        ("exceeded", -0.0912, "9.12 points of macro F1 lost on the test rows, above the bound of 8 points"),
+        ("exceeded", None, "the loss of macro F1 on the test rows is undefined; the bound is 8 points"),
+    ],
+)
+def test_what_was_lost_stands_beside_the_bound(status: str, value: float | None, said: str) -> None:
+    found = {
+        "status": status, "bounds": {"max_drop": 8.0}, "quality": {"metric": "f1_macro"}, "difference": {"value": value}
+    }  # fmt: skip
+    assert certificate._describe_loss(found) == said
 
 
 def test_the_speed_is_the_one_of_the_table() -> None:
