@@ -108,7 +108,8 @@ class Row:
 
     @property
     def candidate(self) -> Candidate | None:
-        """For the frontier; None where quality, its interval or the size are not known."""
+        """For the frontier; None where quality, its interval or the size are not known. Its latency is the mean over
+        texts where texts were timed: the median of a cascade is that of its first model alone."""
         value, low, high = self.quality or (None, None, None)
         size = self.values.get(SIZE)
         if value is None or low is None or high is None or size is None:
@@ -117,7 +118,7 @@ class Row:
             return None
         figures = self.resampled if self.resampled is not None and self.resampled.metric == self.metric else None
         exact = value if figures is None else figures.value  # the store keeps six digits: equal models must be equal
-        latency = self.values.get(LATENCY)
+        latency = self.values.get(MEAN, self.values.get(LATENCY))
         return Candidate(exact, low, high, size, latency, self.data, self.conditions, figures, self.shape)
 
 

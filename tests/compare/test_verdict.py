@@ -91,6 +91,15 @@ def test_how_much_faster_is_of_the_mean_latency() -> None:
     assert "3.0x faster, " in verdict(small, large).sentence
 
 
+def test_the_frontier_is_of_the_mean_latency() -> None:
+    """More than half of the texts are answered by the first model of a cascade, so the median leaves the others out."""
+    cascade = row("cascade", 180, 10.0, 2.0, values={"speed/latency_mean_ms": 9.0})
+    single = row("single", 181, 10.0, 4.0, values={"speed/latency_mean_ms": 4.0})
+    fixed = row("fixed", 180, 10.0, 5.0)
+    found = [one.candidate for one in (cascade, single, fixed)]
+    assert [None if one is None else one.latency for one in found] == [9.0, 4.0, 5.0]
+
+
 def test_runs_of_one_command_were_timed_together() -> None:
     speed = {"vs_teacher/speedup": 2.5, "vs_teacher/speedup_low": 1.9, "vs_teacher/speedup_high": 2.8}
     student, teacher = row("s", 180, 20.0, 4.0, values=speed), row("s/reference", 180, 40.0, 8.0, **TEACHER)
