@@ -6,17 +6,25 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from e2e_toy import TEACHER, Cli, Server, copy_folder, sha, write_rows
 from workers_here import WorkersHere
 
+from compress.cascade import join
+from compress.cascade.candidates import Candidate, find_parent
+from compress.cascade.request import CascadeRequest
 from compress.errors import Stopped
+from compress.fit import run as fitting
+from compress.fit.joined_family import join_family
 from compress.fit.plan.planner import Problem
 from compress.fit.plan.search import Search
 from compress.fit.train import in_loop as inloop
 from compress.fit.train import trainer
 from compress.modelfolder import folder as modelfolder
+from compress.predict.real_texts import TextLatency
 from compress.run.measured import StageMeasurer
 from compress.tracking.records import read
 
@@ -277,17 +285,40 @@ def test_a_forecast_makes_nothing_and_a_family_is_measured(here: Path, compress:
 
 
 @pytest.mark.thorough
-def test_the_models_of_a_fit_are_joined_into_a_cascade(here: Path, compress: Cli) -> None:
-    how = (*ROUGH, "--max-drop", "40", "--cascade", "--uncertified", "--output", "runs/joined", "--json")
+def test_the_models_of_a_fit_are_joined_into_a_cascade(
+    here: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No single model is within the bound here, and the fast ones are sure of the few rows that they answer right."""
+    measured = join.measure_candidates
+
+    def measure_stand_ins(request: CascadeRequest) -> list[Candidate]:
+        found = measured(request)
+        parent = found[find_parent(found)]
+        easy = np.arange(len(parent.right)) % 3 == 0
+        fast, slow = (TextLatency(ms, ms, ms, 0.1) for ms in (1.0, 100.0))
+        sure: dict[str, Any] = {"confidence": np.where(easy, 0.9, 0.5), "right": easy, "latency": fast}
+        others = [replace(one, temperature=1.0, **sure) for one in found if one is not parent]
+        return [*others, replace(parent, right=np.ones_like(easy), latency=slow)]
+
+    monkeypatch.setattr(join, "measure_candidates", measure_stand_ins)
+    monkeypatch.setattr(fitting, "join_family", lambda *args: join_family(*args[:5], met=False))
+    how = (*ROUGH, "--max-drop", "60", "--cascade", "--uncertified", "--output", "runs/joined", "--json")
     done = compress("fit", TEACHER, *DATA, *how)
     assert done.code == 0, done.err
     told = json.loads(done.out)
     joined = told["cascade"]
-    assert joined["is_cascade"] == (joined["certificate"] is not None)
-    if joined["accepted"]:
-        assert told["model"] == joined["folder"] == "runs/joined/cascade"
-        assert joined["certificate"]["dataset"].endswith("/test")
-        assert joined["certificate"]["bounds"]["confidence"] is None, "the rows that test chose the models too"
+    assert joined["accepted"], done.err
+    assert joined["is_cascade"]
+    assert joined["chosen"][-1] == "parent"
+    assert told["model"] == joined["folder"] == "runs/joined/cascade"
+    certificate = joined["certificate"]
+    assert certificate == json.loads((here / "runs/joined/cascade/certificate.json").read_text())
+    assert certificate["status"] == "certified"
+    assert certificate["bounds"] == {"max_drop": 60.0, "confidence": None}, "the rows that test chose the models too"
+    assert certificate["dataset"].endswith("/test")
+    assert certificate["parent"]["name"] == "parent"
+    assert sum(stage["rows"] for stage in certificate["stages"]) == certificate["rows"]
+    assert read(here / "runs/joined/cascade-run").start["name"] == "joined/cascade"
     parent = modelfolder.inspect("runs/joined/parent-model")
     assert parent.config.quantization is None
     assert compress("predict", told["model"], "she said the film was good").code == 0
