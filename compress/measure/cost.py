@@ -170,12 +170,13 @@ def _sizes(shaped: _Shaped) -> dict[str, float]:
     """What needs no clock, by MLflow name."""
     predictor = shaped.predictor
     count = count_parameters(predictor.model, predictor.model.embedding_parameter_names())
+    disk = sum(map(weights_bytes, predictor.files))
     return {
-        "size/disk_mb": sum(map(weights_bytes, predictor.files)) / MB,
+        "size/disk_mb": disk / MB,
         "size/params_m": count.total / MB,
         "size/params_no_embedding_m": count.without_embedding / MB,
         "speed/gflops": shaped.gflops(),
-        "memory/weights_mb": count.bytes / MB,
+        "memory/weights_mb": (count.bytes if predictor.runtime in IN_TORCH else disk) / MB,
     }
 
 

@@ -51,6 +51,7 @@ def test_the_file_of_a_quantized_folder_is_what_is_measured(folder: Path, compre
     assert model["context"]["runtime"].startswith("onnxruntime ")
     assert model["context"]["precision"] == "int8 per-token"
     assert model["values"]["size/disk_mb"] == pytest.approx(Path("out/model.onnx").stat().st_size / 1e6)
+    assert model["values"]["memory/weights_mb"] == model["values"]["size/disk_mb"], "not that of the floats behind it"
     assert model["values"]["fake_quantized/accuracy"] == pytest.approx(model["values"]["quality/accuracy"], abs=0.05)
 
     done = compress("evaluate", "out", "--data", "data", "--runtime", "torch", *QUICK)

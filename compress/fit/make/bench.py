@@ -132,5 +132,7 @@ def _measure_static_ranges(
     per_token = maker.model(whole, found.serving)[0]
     lost = [maker.student.compute_kl_to_parent(prepare(model)) for model in (made, per_token)]
     static = StaticRanges(ms, lost[0] - lost[1])
-    case.console.note(f"with static input ranges: {ms:.2f} ms, {case.loss_words.name} to the parent {static.loss:+.4f}")
+    case.console.note(
+        f"with static input ranges: {ms:.2f} ms, {case.loss_words.name} to the parent {static.loss:+z.4f}"
+    )
     return static
