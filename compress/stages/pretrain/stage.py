@@ -34,8 +34,6 @@ from compress.training.precision import autocast
 
 OTHER_MASKS = 1 << 32
 """Added to a seed, which is smaller: masks that no training has seen."""
-
-
 Validate = Callable[[nn.Module], Mapping[str, float]]
 Closing = Callable[[nn.Module, int], Mapping[str, float]]
 
@@ -101,6 +99,9 @@ class Stage:
         g = spec.generator
         module = self._masked_lm(model) if g is None else self._with_generator(model, g)
         validate = corpus_validation(held_out, c) if g is None else self._validate_replaced(held_out)
+        closing = None
+        if g is None:
+            closing = self._close(source, validate, validate(module) if encoder.tells_tokens else {})
         return PreparedStage(
             finish=lambda: StageOutput(model, encoder.tokenizer_files, folder_meta(c, encoder.parents, None, corpus)),
             module=module,
@@ -110,9 +111,7 @@ class Stage:
             select=("mlm_loss" if g is None else "pretraining_loss", "min"),
             identity={"corpus": corpus.fingerprint, "tokenizer": encoder.tokenizer.vocabulary_sha},
             params={"student.layers": model.config.depth, "student.hidden": model.config.hidden},
-            closing=self._close(source, validate, validate(module) if encoder.tells_tokens else {})
-            if g is None
-            else None,
+            closing=closing,
         )
 
     def _close(self, source: CorpusBatches | EachEpoch, validate: Validate, before: Mapping[str, float]) -> Closing:
