@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 @click.option("--sure", is_flag=True, help="Require that the whole 95 % interval meets --max-drop and --max-gap.")
 @click.option("--max-mb", type=float, metavar="MB", help="Gate: maximum size on disk in megabytes.")
 @click.option(
-    "--max-ms", type=float, metavar="MS", help="Gate: maximum median latency (p50) in milliseconds, as measured."
+    "--max-ms",
+    type=float,
+    metavar="MS",
+    help="Gate: maximum latency in milliseconds, as measured: the mean over texts, or the median of one length.",
 )
 @click.option(
     "--max-gap",

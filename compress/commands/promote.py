@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compress.commands.evaluate import evaluate
+from compress.compare.rows import LATENCY, MEAN
 from compress.console import Console
 from compress.contracts import FAKE, Measurement, RunOptions
 from compress.data.tasks import example_of
@@ -226,7 +227,9 @@ def _list_figures(
                 "the latency is unknown: other programs used the processor while it was measured",
                 where=f"--max-ms, {model}", do=do if fresh else "add --data DATA to measure it again",
             )  # fmt: skip
-        if "speed/latency_p50_ms" not in values:
+        # Of texts the mean, as `fit --max-ms` and the verdict of `compare`: a cascade's median is its first model's.
+        key, name = (MEAN, "mean latency") if MEAN in values else (LATENCY, "latency p50")
+        if key not in values:
             raise _report_unmeasured(model, "--max-ms", "the latency", "--data DATA")
         here = describe("cpu")["device"]
         if not fresh and context.get("device_kind", "cpu") == "cpu" and context.get("device") != here:
@@ -236,7 +239,7 @@ def _list_figures(
             )  # fmt: skip
         threads = "1 thread" if context.get("threads") == "1" else f"{context.get('threads')} threads"
         more = f" ms ({context.get('latency_shape', '')}, {context.get('runtime', '')}, {threads})"
-        found.append(Figure("--max-ms", "latency p50", values["speed/latency_p50_ms"], gates.ms, "ms", more))
+        found.append(Figure("--max-ms", name, values[key], gates.ms, "ms", more))
     return found
 
 
@@ -317,7 +320,7 @@ def _build_candidate(chosen: CheckedModel, loader: Path | None, fingerprint: str
         (context["dataset"], context["dataset_digest"]) if {"dataset", "dataset_digest"} <= context.keys() else None
     )
     metric = _find_metric(measured)
-    wanted = (f"quality/{metric}", "size/disk_mb", "speed/latency_p50_ms", f"vs_teacher/{metric}_difference")
+    wanted = (f"quality/{metric}", "size/disk_mb", LATENCY, MEAN, f"vs_teacher/{metric}_difference")
     values: Mapping[str, float] = measured.values if measured else {}
     shape = inspect(chosen.folder).config
     facts = {key: f"{values[key]:.6g}" for key in wanted if key in values}

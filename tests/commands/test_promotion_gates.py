@@ -87,6 +87,14 @@ def test_what_was_not_measured_is_asked_for() -> None:
         assert unknown.value.where == flag
 
 
+def test_texts_are_gated_by_their_mean_latency() -> None:
+    """The median of a cascade is that of its first model."""
+    values = {"speed/latency_p50_ms": 2.0, "speed/latency_mean_ms": 4.0}
+    (found,) = _list_figures("m", Path("m"), Gates(ms=3.0), note(values, device_kind="cuda"), fresh=False)
+    assert (found.value, found.met) == (4.0, False)
+    assert found.sentence().startswith("mean latency 4 ms (")
+
+
 def test_a_latency_of_another_machine_is_not_this_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promote, "describe", lambda _: {"device": "this one"})
     there = note({"speed/latency_p50_ms": 2.0}, device="another", device_kind="cpu")
