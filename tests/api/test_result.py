@@ -62,7 +62,7 @@ def test_curves_of_robustness_are_a_table_and_no_figures() -> None:
     result = Result("evaluate", {**document, "difference": apart, "folder": "runs/typos-a"})
     columns, rows = result.table
     assert columns == ("typo noise", "a", "lost, points", "b", "lost, points", "difference, points")
-    assert rows[0] == ("0 %", "90.00 [89.00, 91.00] %", "", "80.00 [79.00, 81.00] %", "", "+10.00 [+9.00, +11.00]")
+    assert rows[0] == ("0 %", "90.00 % [89.00, 91.00]", "", "80.00 % [79.00, 81.00]", "", "+10.00 [+9.00, +11.00]")
     assert rows[1][3:] == ("undefined", "", "undefined")
     assert result.metrics == {}
     assert "<svg" not in result._repr_html_()

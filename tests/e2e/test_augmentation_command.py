@@ -185,7 +185,8 @@ BAD = {
     "no head": (
         ("--set", f"stages.0.augmentation={{model: {TEACHER}}}"),
         f"error: augmentation.model: {TEACHER}: words are replaced by predictions of a masked language model, and this "
-        "model has no masked-LM head; name a pretrained encoder as augmentation.model, or set augmentation.method to "
+        "model has no masked-LM head; name a pretrained encoder as augmentation.model, give this one such a head with "
+        "compress pretrain, or set augmentation.method to "
         "neighbours",
     ),
     "no model": (

@@ -116,7 +116,7 @@ def test_what_the_smaller_vocabulary_costs(context: Any) -> None:
     assert rows["tokens of the counted text kept"] == ("", "99.87 %")
     assert rows["tokens of 200 held-out texts kept"] == ("", "99.00 %")
     assert rows["unknown tokens"] == ("3", "4")
-    assert rows["accuracy on validation"] == ("0.9000", "0.8900")
+    assert rows["accuracy on validation"] == ("90.00 %", "89.00 %")
     assert log.values["prune_vocab/held_out_changed_pct"] == 5.0
     assert log.values["prune_vocab/validation_accuracy_before"] == 0.9
 
