@@ -30,7 +30,6 @@ from compress.api.model import Model
 from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
 from compress.errors import UserError
-from compress.stages.pretrain.flags import FURTHER
 from compress.stages.pretrain.flags import TABLE as PRETRAIN
 from compress.stages.quantize.flags import default_recipe
 
@@ -153,8 +152,7 @@ def pretrain(
     told = {**options, "corpus": fspath(corpus)}
     if model is not None:
         told["model"] = model_name(model)
-    name = recipe or (PRETRAIN.recipe if model is None else FURTHER)
-    return _run("pretrain", told, (), name, None, output, training, set, quiet)
+    return _run("pretrain", told, (), recipe or PRETRAIN.recipe_for(told), None, output, training, set, quiet)
 
 
 def tokenizer(

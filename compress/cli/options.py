@@ -117,7 +117,7 @@ def resolve_device(name: str, threads: int | None = None) -> str:
 def _check_set(command: click.Command, values: Mapping[str, Any]) -> None:
     """Raises UserError for a mistake in --set that can be found before anything heavy is imported."""
     table = getattr(command.callback, "table", None)
-    recipe = values.get("recipe") or getattr(table, "recipe", None) or values.get("name")
+    recipe = values.get("recipe") or (table and table.recipe_for(values)) or values.get("name")
     if values.get("set_") and recipe:
         from compress.recipe.early import check_overrides
 

@@ -43,7 +43,7 @@ def command(options: RunOptions, tokenizer: Path | None, given: dict[str, Any]) 
 
     def load() -> LoadedRecipe:
         model = next((change.value for change in options.overrides if change.path == "model"), None)
-        name = options.recipe or (TABLE.recipe if model is None else FURTHER)
+        name = options.recipe or TABLE.recipe_for({"model": model})
         if name == FURTHER and not (options.resume or options.print_recipe or _names_text(options)):
             raise UserError("no text was given", where="--corpus", do="compress pretrain FOLDER --corpus TEXT")
         found = resolve(TABLE, name, None, given, options)

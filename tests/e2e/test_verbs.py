@@ -131,7 +131,10 @@ def test_other_data_or_another_recipe_make_another_teacher(work: Path, compress:
 def test_a_classifier_is_pretrained_further_as_a_masked_lm(own_model: Path, compress: Cli) -> None:
     loaded = modelfolder.load_model(own_model, keep={"task"})
     start = modelfolder.save_model(Path("c"), loaded.model, tokenizer_files=loaded.tokenizer_files, meta=loaded.meta)
-    done = compress("pretrain", start, "--corpus", "corpus.txt", "--steps", "2", "--output", "more")
+    done = compress(
+        "pretrain", start, "--corpus", "corpus.txt", "--steps", "2", "--set", "stages.0.masking.probability=0.3",
+        "--output", "more",
+    )  # fmt: skip
     assert done.code == 0, done.err
     assert "new 'mlm' head" in done.err
     assert " before" not in done.err, "a new head knows nothing"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from compress.stages.shared.flags import TRAINING, Flag, Table
 
-FURTHER = "pretrain-further"
-"""The recipe for a checkpoint; that of the table is for a new encoder."""
+NEW, FURTHER = "teacher", "pretrain-further"
+"""The recipe for a new encoder, and that for a checkpoint."""
 TABLE = Table(
     kind="pretrain",
-    recipe="teacher",
+    recipe=NEW,
+    chosen=lambda values: FURTHER if values.get("model") or values.get("model_again") else NEW,
     every=True,
     demo=False,
     flags=(

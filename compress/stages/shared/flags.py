@@ -118,6 +118,7 @@ class Table:
     kind: the stage whose keys they set, the first of this kind in the recipe; empty: no stage's.
     every: all of this kind instead.
     recipe: used where --recipe names none; empty: the command has no default.
+    chosen: values of the command line, by name → the recipe used for them, where it is not always the same.
     edits: recipe without --set, place of the stage, flags → what one row of the table cannot say. Raises UserError.
     again: recipe with all flags and --set, place, flags → edits that repeat its stages. Raises UserError.
     check: recipe as it will run, place, flags: raises UserError for flags that have no effect there.
@@ -133,6 +134,11 @@ class Table:
     check: Callable[[Recipe, int, Given], None] | None = None
     every: bool = False
     demo: bool = True
+    chosen: Callable[[Mapping[str, Any]], str] | None = None
+
+    def recipe_for(self, values: Mapping[str, Any]) -> str:
+        """The recipe used for these values of the command line where --recipe names none."""
+        return self.recipe if self.chosen is None else self.chosen(values)
 
     def none_given(self) -> dict[str, Any]:
         """Every flag, none of them given."""
