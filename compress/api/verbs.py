@@ -31,7 +31,7 @@ from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
 from compress.errors import UserError
 from compress.stages.pretrain.flags import TABLE as PRETRAIN
-from compress.stages.quantize.flags import default_recipe
+from compress.stages.quantize.flags import TABLE as QUANTIZE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -496,7 +496,7 @@ def _run(
     """Run the command `verb`. model: its argument.  exact: what `set` says."""
     named = {} if recipe is None else {"recipe": fspath(recipe)}
     if training is not None and recipe is None:
-        recipe = default_recipe(told) if verb == "quantize" else verb
+        recipe = QUANTIZE.recipe_for(told) if verb == "quantize" else verb
     asked = {
         **_named_text(told),
         **named,

@@ -155,7 +155,7 @@ def _check_inputs(table: Table, values: Mapping[str, Any]) -> None:
         return
     from compress.recipe import LoadedRecipe
 
-    name = values.get("recipe") or table.recipe
+    name = values.get("recipe") or table.recipe_for(values)
     given = {"teacher": model, "data.source": data or corpus, "corpus.source": corpus}
     changed = {key for key, value in given.items() if value}
     require_inputs(table, name, LoadedRecipe.read(name), changed, model if isinstance(model, str) else None)

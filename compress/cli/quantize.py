@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compress.cli._flags import model_command
-from compress.stages.quantize.flags import TABLE, default_recipe
+from compress.stages.quantize.flags import TABLE
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
@@ -32,7 +32,7 @@ def command(options: RunOptions, model: str | None, given: dict[str, Any]) -> No
     """
     from compress.cli._flags import listening, resolve, run
 
-    console, name = listening(options), options.recipe or default_recipe(given)
+    console, name = listening(options), options.recipe or TABLE.recipe_for(given)
     verb = TABLE.kind if given["mode"] == "ptq" else None
     loaded = resolve(TABLE, name, model, given, options)
     run(loaded, options, console, verb=verb, seeds=given["seeds"])

@@ -215,6 +215,7 @@ def test_widths_go_along_with_counts() -> None:
 )
 def test_few_bits_are_trained_by_a_recipe_of_their_own(given: dict[str, Any], recipe: str) -> None:
     assert default_recipe({**QUANTIZE.none_given(), **given}) == recipe
+    assert QUANTIZE.recipe_for({**QUANTIZE.none_given(), **given}) == recipe, "also what --set is checked against"
 
 
 WRONG: list[tuple[Table, dict[str, Any], str]] = [

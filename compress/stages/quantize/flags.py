@@ -58,6 +58,7 @@ def _check(recipe: Recipe, place: int, given: Given) -> None:
 TABLE = Table(
     kind="quantize",
     recipe="quantize",
+    chosen=default_recipe,
     flags=(
         Flag(
             "--mode", "", "ptq: quantize without training; qat: quantization-aware training, with MODEL as teacher "
