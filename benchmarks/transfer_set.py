@@ -83,9 +83,9 @@ def main() -> None:
 def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Train what is not trained yet; the figures of each model on the test rows, in hundredths."""
     folder, data = args.output / f"{name}-{labelled}-{seed}", str(args.data / name)
-    common = ["--data", data, "--seed", str(seed), "--threads", str(args.threads)]
+    common = ["--seed", str(seed), "--threads", str(args.threads)]
     common += ["--max-length", str(args.max_length), "--steps", str(args.steps), *QUICK_TIMING]
-    few = ["--labelled-rows", str(labelled)]
+    few = ["--data", data, "--labelled-rows", str(labelled)]
     finished(
         folder / "teacher", "finetune", "--model", args.model, *common, *few,
         "--learning-rate", str(args.teacher_learning_rate or args.learning_rate / 2),
@@ -100,12 +100,12 @@ def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> di
     models = dict(zip(ROLES, (teacher, control, folder / "labels/student", folder / "text/student"), strict=True))
     for way in args.ways:
         recipe, *flags = choose_way(way, args.data / name, labelled, folder, args)
-        words = ["distill", "--recipe", recipe, "--layers", args.layers, *common[2:], "--no-control"]
+        words = ["distill", "--recipe", recipe, "--layers", args.layers, *common, "--no-control"]
         finished(folder / way, *words, "--learning-rate", str(args.learning_rate), *flags)
         models[way] = folder / way / "student"
     for rows in args.curve:
         place = folder / f"control-{rows}"
-        finished(place, *distil, "--labelled-rows", str(rows), *alone)
+        finished(place, *distil, "--data", data, "--labelled-rows", str(rows), *alone)
         models[f"control, {rows:,} labels"] = place / "control"
     return {role: score(model, control, data, args) for role, model in models.items()}
 
@@ -172,6 +172,8 @@ def write_data(folder: Path, data: Path, train: Iterator[str]) -> Path:
 def write_corpus(args: argparse.Namespace) -> Path:
     """The training texts of --pool-sets as one text file, each text once, an empty line between two."""
     path = args.output / f"{'-'.join(args.pool_sets)}.txt"
+    if path.exists():
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = dict.fromkeys(
         " ".join(row[key].split())
