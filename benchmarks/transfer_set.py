@@ -19,7 +19,10 @@ teacher: how many labels the text replaces. --ways NAME: one more student for ea
 - confident, unsure, balanced, disagreement: the text, filtered (`--min-confidence 0.9`, `--max-confidence 0.99`,
   `--balance even`, `--disagreement student`);
 - agreement: the text, with the weights that agree best with the teacher on held-out text (`--stop agreement`);
+- multi-teacher: the text with this recipe, from the teachers of all seeds;
 - any other name: the text with this recipe instead of `distilbert-task`.
+
+The last column of a way compares it with the student on all rows, over the seeds.
 """
 
 from __future__ import annotations
@@ -83,23 +86,23 @@ def main() -> None:
 def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Train what is not trained yet; the figures of each model on the test rows, in hundredths."""
     folder, data = args.output / f"{name}-{labelled}-{seed}", str(args.data / name)
-    common = ["--seed", str(seed), "--threads", str(args.threads)]
-    common += ["--max-length", str(args.max_length), "--steps", str(args.steps), *QUICK_TIMING]
-    few = ["--data", data, "--labelled-rows", str(labelled)]
-    finished(
-        folder / "teacher", "finetune", "--model", args.model, *common, *few,
-        "--learning-rate", str(args.teacher_learning_rate or args.learning_rate / 2),
-    )  # fmt: skip
-    teacher = folder / "teacher/model"
+    common, few = set_options(seed, args), ["--data", data, "--labelled-rows", str(labelled)]
+    teacher = train_teacher(name, labelled, seed, args)
     distil = ["distill", "--recipe", "distilbert-task", "--teacher", str(teacher), "--layers", args.layers, *common]
     distil += ["--learning-rate", str(args.learning_rate)]
     alone, text = (["--set", f"stages.0.use_unlabelled={use}"] for use in ("false", "true"))
     finished(folder / "labels", *distil, *few, *alone)
     finished(folder / "text", *distil, *few, *text, "--no-control")
     control = folder / "labels/control"
-    models = dict(zip(ROLES, (teacher, control, folder / "labels/student", folder / "text/student"), strict=True))
+    models: dict[str, Path] = dict(
+        zip(ROLES, (teacher, control, folder / "labels/student", folder / "text/student"), strict=True)
+    )
     for way in args.ways:
         recipe, *flags = choose_way(way, args.data / name, labelled, folder, args)
+        if way == "multi-teacher":
+            for other in args.seeds:
+                if other != seed:
+                    flags += ["--teacher", str(train_teacher(name, labelled, other, args))]
         words = ["distill", "--recipe", recipe, "--layers", args.layers, *common, "--no-control"]
         finished(folder / way, *words, "--learning-rate", str(args.learning_rate), *flags)
         models[way] = folder / way / "student"
@@ -108,6 +111,22 @@ def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> di
         finished(place, *distil, "--data", data, "--labelled-rows", str(rows), *alone)
         models[f"control, {rows:,} labels"] = place / "control"
     return {role: score(model, control, data, args) for role, model in models.items()}
+
+
+def set_options(seed: int, args: argparse.Namespace) -> list[str]:
+    """The flags that teachers and students share."""
+    common = ["--seed", str(seed), "--threads", str(args.threads)]
+    return [*common, "--max-length", str(args.max_length), "--steps", str(args.steps), *QUICK_TIMING]
+
+
+def train_teacher(name: str, labelled: int, seed: int, args: argparse.Namespace) -> Path:
+    """The encoder, fine-tuned on the labelled rows alone."""
+    folder = args.output / f"{name}-{labelled}-{seed}/teacher"
+    few = ["--data", str(args.data / name), "--labelled-rows", str(labelled)]
+    rate = str(args.teacher_learning_rate or args.learning_rate / 2)
+    words = ["finetune", "--model", args.model, *set_options(seed, args), *few, "--learning-rate", rate]
+    finished(folder, *words)
+    return folder / "model"
 
 
 def choose_way(way: str, data: Path, labelled: int, folder: Path, args: argparse.Namespace) -> list[str]:
@@ -212,6 +231,10 @@ def report(name: str, found: dict[str, list[dict[str, float]]], args: argparse.N
             if len(rows) > 1:
                 mean = mean_interval([row["gain"] for row in rows])
                 line += f"  mean {mean.value:+.2f} [{mean.low:+.2f}, {mean.high:+.2f}]"
+                if role in args.ways:
+                    pairs = zip(rows, found["labelled rows and text"], strict=True)
+                    mean = mean_interval([row["value"] - text["value"] for row, text in pairs])
+                    line += f"  against the text {mean.value:+.2f} [{mean.low:+.2f}, {mean.high:+.2f}]"
         print(line, flush=True)
 
 
