@@ -16,6 +16,7 @@ from torch import nn
 
 from compress import registry
 from compress.contracts import Batch, EncoderOutput, Needs
+from compress.contracts.padding import IGNORED
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import Table
 from compress.data.text.tokenizer import Tokenizer
@@ -399,6 +400,20 @@ def test_objectives_that_do_not_fall(probe: TaskProbe, tokenizer: Tokenizer) -> 
     assert during("standing_objectives", at, at.ours, *alike) is not None
     rows[1]["step"] = 50
     assert during("standing_objectives", at, at.ours, *rows) is None, "there is time left"
+
+
+@pytest.mark.parametrize(("share", "read"), [(0.1, {"soft_targets"}), (0.5, {"soft_targets", "hard_labels"})])
+def test_labels_of_few_training_rows_are_not_read(
+    share: float, read: set[str], probe: TaskProbe, tokenizer: Tokenizer
+) -> None:
+    """Where one text in ten has a label, their loss says little, and makes no finding."""
+    batch = probe.batches[0]
+    assert batch.labels is not None
+    labels = batch.labels.clone()
+    labels[int(share * batch.rows) :] = IGNORED
+    module = start(probe, knows(tokenizer)).module.eval()
+    context: Any = SimpleNamespace(device="cpu", precision="fp32")
+    assert set(diagnosis.measure_objectives(module, [replace(batch, labels=labels)], [None], context)) == read
 
 
 def test_labels_that_were_matched_by_id_can_be_named_in_the_teachers_order(table: Table, tokenizer: Tokenizer) -> None:

@@ -34,6 +34,8 @@ from compress.training.precision import autocast
 
 PACKAGE = "compress.stages.distill.checks"
 SEEN_ROWS = 64
+LEAST_SHARE = 0.25
+"""Of these rows that an objective must be about: the gold labels of one row in 64 tell nothing of the others."""
 KEPT_BYTES = 64 << 20
 """Of the teacher's outputs on these rows, which are the same at each validation; where they take more, it is asked
 again."""
@@ -224,8 +226,9 @@ def _count_bytes(value: object) -> int:
 def measure_objectives(
     module: StageModule, batches: Sequence[Batch], taught: Sequence[EncoderOutput | None], context: StageContext
 ) -> dict[str, float]:
-    """Objective → its mean over these batches, as the module is (evaluation mode: without dropout). taught: what the
-    teacher said of each; None: it is asked."""
+    """Objective → its mean over these batches, as the module is (evaluation mode: without dropout), without the
+    objectives that few of these rows have, as gold labels beside much text. taught: what the teacher said of each;
+    None: it is asked."""
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     with torch.no_grad(), autocast(context.precision, torch.device(context.device)):
@@ -233,4 +236,5 @@ def measure_objectives(
             for name, term in module(batch, said).items():
                 sums[name] = sums.get(name, 0.0) + float(term.value) * term.count
                 counts[name] = counts.get(name, 0) + term.count
-    return {name: total / counts[name] for name, total in sums.items()}
+    least = LEAST_SHARE * sum(batch.rows for batch in batches)
+    return {name: total / counts[name] for name, total in sums.items() if counts[name] >= least}
