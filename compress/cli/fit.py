@@ -145,7 +145,6 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
     from compress.fit.run import fit
     from compress.fit.target.target_file import read_target
 
-    given["plan_only"] |= options.dry_run
     objective = given.pop("objective") or ("fastest" if given["cascade"] else None)
     bounds = Bounds(given.pop("max_mb"), given.pop("max_ms"), given.pop("max_drop"), objective)
     target = given.pop("target")

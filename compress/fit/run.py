@@ -14,7 +14,7 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, Stopped, UserError
-from compress.fit import report
+from compress.fit import outline, report
 from compress.fit.certificate import document as certificate
 from compress.fit.certificate.issue import certify
 from compress.fit.cost import cost_model
@@ -81,6 +81,8 @@ class Fit:
     def go(self) -> dict[str, Any]:
         """Everything, in a folder of its own; the document that --json prints."""
         case, wanted, options = self.case, self.case.wanted, self.case.options
+        if options.dry_run:
+            return outline.show(case)
         if wanted.plan_only:
             bench = set_up(case)
             return forecast(case, bench, self.search(bench))

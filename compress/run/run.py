@@ -15,7 +15,6 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import RunOptions, StageSpec
 from compress.data.reading.pool import TextVectors
-from compress.data.tables.label_order import show_names
 from compress.errors import Stopped, UserError
 from compress.modelfolder.push import HubRepository, push_and_print
 from compress.modelfolder.resolve import HUB
@@ -330,9 +329,7 @@ class Run:
         self.sources.open()
         table, corpus, lines = self.sources.opened_table, self.sources.opened_corpus, []
         if table is not None:
-            sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in table.splits.items())
-            labels = f"; labels: {show_names(table.label_names)}" if table.label_names else ""
-            lines.append(f"data: {table.name}: {sizes}{labels}")
+            lines.append(f"data: {table.summary}")
         if corpus is not None:
             lines.append(f"corpus: {corpus.name}: {corpus.sizes}")
         lines += self._describe_teacher()

@@ -84,6 +84,28 @@ def test_what_a_fit_leaves(here: Path, compress: Cli) -> None:
     assert compress("predict", model, "she said the film was good").code == 0
 
 
+def test_a_dry_run_of_a_fit_measures_nothing(here: Path, compress: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        pytest.fail("measured")
+
+    monkeypatch.setattr(fitting, "set_up", fail)
+    before = sorted(here.rglob("*"))
+    flags = ("--max-mb", "0.05", "--train", "full", "--steps", "8", "--output", "runs/other", "--dry-run")
+    told = compress("fit", TEACHER, *DATA, *ROUGH, *flags).out
+    for line in (
+        "data: data: ",
+        "goal: the best model with at most 0.05 MB; batch size 1, the lengths of the test rows, on this machine",
+        "plan: build up to 2 models, compare them on ",
+        "train: recovery training, the 4 best for 2 steps, then the 2 best for 4 steps, then the best for 8 steps",
+        "train: the best one with quantization-aware training, 8 steps",
+        "certify: the best one on ",
+    ):
+        assert line in told
+    forecast = compress("fit", TEACHER, *DATA, *ROUGH, "--max-mb", "0.05", "--plan-only", "--dry-run", "--json").out
+    assert json.loads(forecast)["plan"][-1] == "plan: forecasts only; no model is built"
+    assert sorted(here.rglob("*")) == before
+
+
 def test_a_certificate_is_held_against_its_folder(here: Path, compress: Cli) -> None:
     model = here / "runs/small/model"
     checked = compress("verify", model, "--data", "data", "--json")

@@ -97,7 +97,7 @@ def test_below_the_least() -> None:
         ({"bounds": Bounds(max_drop=1, max_ms=3)}, "--max-ms: cannot be combined with --cascade"),
         ({"length": 128}, "--length: cannot be combined with --cascade"),
         ({"batch": 8}, "--batch: cannot be combined with --cascade"),
-        ({"plan_only": True}, "--plan-only (or --dry-run): cannot be combined with --cascade, which joins models that"),
+        ({"plan_only": True}, "--plan-only: cannot be combined with --cascade, which joins models that"),
     ],
 )
 def test_what_a_cascade_of_a_fit_needs(options: dict, message: str) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from compress.data.batches.ragged import LabelArray, content
 from compress.data.reading.frame import CHUNK, SpilledArrays
+from compress.data.tables.label_order import show_names
 from compress.errors import UserError, did_you_mean, without_folders
 from compress.storage.spill import FAULT, LARGE, note_read, take
 
@@ -113,6 +114,13 @@ class Table:
     def display_name(self) -> str:
         """Its name in models, pages and the store: without the folders of this machine."""
         return without_folders(self.name)
+
+    @property
+    def summary(self) -> str:
+        """Its name, the sizes of its splits, and its labels."""
+        sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in self.splits.items())
+        labels = f"; labels: {show_names(self.label_names)}" if self.label_names else ""
+        return f"{self.name}: {sizes}{labels}"
 
     def split(self, name: str) -> Rows:
         """The rows of one split; UserError naming the splits there are."""

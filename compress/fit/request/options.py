@@ -22,8 +22,8 @@ class FitOptions:
 
     seconds: for planning and trying; None: until the plans are done.
     plans: most that are made, beside the model in 8 bits.  uncertified: a result is taken that cannot be certified.
-    train: heal: the best plans are distilled from the parent as well, the last of them for so many `steps`.  full: what
-    is best then is trained on for as many steps, rounded as it will be deployed.  trials: trainings with other
+    train: recover: the best plans are distilled from the parent as well, the last of them for so many `steps`.  full:
+    what is best then is trained on for as many steps, rounded as it will be deployed.  trials: trainings with other
     settings, of a whole study, which others may share by its address.  cascade: the models over the whole range of
     latency are joined into one (`compress cascade`).  target: the machine that serves, where it is another one.
     """
@@ -81,7 +81,7 @@ class FitOptions:
             ("--max-mb", self.bounds.max_mb is not None, SINGLE_TEXTS),
             ("--max-ms", self.bounds.max_ms is not None, SINGLE_TEXTS),
             ("--length", self.length is not None, SINGLE_TEXTS), ("--batch", self.batch != 1, SINGLE_TEXTS),
-            ("--plan-only (or --dry-run)", self.plan_only, "which joins models that were built"),
+            ("--plan-only", self.plan_only, "which joins models that were built"),
             ("--target", self.target is not None, "which is timed on this machine"),
         ):  # fmt: skip
             if given:
