@@ -25,7 +25,9 @@ def start_onnxruntime(source: Source, threads: int, providers: Sequence[Any] = O
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     given = source if isinstance(source, bytes) else str(source)
-    return runtime.InferenceSession(given, options, providers=list(providers))
+    session: Any = runtime.InferenceSession(given, options, providers=list(providers))
+    session._model_bytes = None  # it would hold the content once more, to open it with other providers
+    return session
 
 
 def set_up_openvino(threads: int, precision: str = "fp32") -> dict[str, Any]:

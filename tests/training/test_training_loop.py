@@ -586,6 +586,32 @@ print(faults() - before)
     assert page_faults("keep") < returned / 4  # a busy machine may take one tensor's pages back
 
 
+@pytest.mark.thorough
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from Linux")
+def test_pages_between_what_stays_are_returned() -> None:
+    """In a process of its own: large arrays that are freed leave holes beside small ones that stay."""
+    program = """
+import mmap
+from compress.training import memory
+resident = lambda: int(open("/proc/self/statm").read().split()[1]) * mmap.PAGESIZE
+memory.keep_pages()
+before, kept, freed = resident(), [], []
+for _ in range(50):
+    freed.append(bytearray(b"x" * 2_000_000))
+    kept.append(bytearray(b"x" * 2_000))
+freed.clear()
+held = resident()
+memory.return_pages()
+print(held - before, resident() - before)
+"""
+    root = str(Path(memory.__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=root)
+    held, left = map(int, done.stdout.split())
+    if os.confstr("CS_GNU_LIBC_VERSION") is None or held < 50_000_000:
+        pytest.skip("this allocator returns its pages anyway")
+    assert left < held / 4
+
+
 def test_other_runtime_errors_stay_what_they_are() -> None:
     with pytest.raises(RuntimeError, match="shape"), memory.report_out_of_memory([toy_batch(0)], torch.device("cpu")):
         raise RuntimeError("shape mismatch")

@@ -25,6 +25,7 @@ from compress.fit.cost.serving import Serving, build_batch, content, count_store
 from compress.onnx.runtimes import versions
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
+from compress.training.memory import return_pages
 from compress.training.precision import serving_precision
 from evaluation.cost.device import describe
 from evaluation.cost.least import find_least
@@ -103,6 +104,7 @@ def measure(
         for done, sample in enumerate(wanted, 1):
             if sample not in built:
                 built[sample] = _build(sample, config, heads, serving)
+                return_pages()
             progress.update(done)
     batch = build_batch(dataclasses.replace(config, vocabulary=small), serving)
     least, busy = _least([partial(built[sample][0], batch) for sample in wanted], serving.device, watch)
