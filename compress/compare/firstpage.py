@@ -15,7 +15,7 @@ from compress.compare.frontier import RankedRow, rank_rows
 from compress.compare.gather import holds_model, read_resampled
 from compress.compare.query import PARETO as PARETO_COLUMN
 from compress.compare.query import QUALITY
-from compress.compare.rows import LATENCY, MISSING, SIZE, Row, of_run, unique
+from compress.compare.rows import LATENCY, MISSING, SIZE, Row, name_teachers, of_run, unique
 from compress.compare.verdict import Verdict, decide
 from compress.report.rows import markdown, title
 from compress.tracking import finished
@@ -64,7 +64,8 @@ def renew(store: Store, experiment: str) -> None:
 def build(runs: Sequence[StoredRun], read: Callable[[Sequence[StoredRun]], Mapping[str, ResampledMetric]]) -> FirstPage:
     """The page of these runs of one experiment, the newest first. read: runs → run id → its quality on resamples; asked
     of the runs that are shown alone, since it reads a file for each."""
-    found = {run.run_id: of_run(run, run.name, None) for run in runs}
+    all_rows = name_teachers([of_run(run, run.name, None) for run in runs])
+    found = {run.run_id: row for run, row in zip(runs, all_rows, strict=True)}
     models, references = _choose_runs(runs, found)
     shown = [*models, *references]
     resampled = read(shown)

@@ -164,7 +164,7 @@ def one_row_each(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     """
     kept: dict[object, Row] = {}
     for row in rows:
-        model = row.facts.get("fingerprint")
+        model = row.fingerprint
         if model is None and row.facts.get("role") == "teacher":
             model = f"{row.values.get(SIZE)} MB, {row.quality}"
         kept.setdefault((model, row.data) if model else id(row), row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compress.contracts import FAKE
 from compress.report.rows import METRICS
@@ -22,6 +22,7 @@ SERVING = "serving_precision"
 CONDITIONS = ("device", "threads", "latency_shape", SERVING)
 """What two latencies must share before one is called the lower. The runtime is part of the model as it is deployed."""
 RUNTIME, DATA = "runtime", "data"
+NOW = "measured now"
 _SHAPE = (SIZE, "size/params_m", "size/params_no_embedding_m", "speed/gflops")
 _PARAMS = {"latency_shape": "latency.shape"}
 _TIMED = ("speed/latency", "speed/throughput", SPEEDUP, "vs_teacher/throughput")
@@ -32,7 +33,8 @@ class Row:
     """One model. values: figures by MLflow name.  context: what they were measured on (`contracts.Measurement`).
 
     facts: what else may be asked of it by name: parameters, role, method ….  run: where it is in the store, None for
-    a model that was measured now.  resampled: its quality on resamples of the rows.
+    a model that was measured now.  resampled: its quality on resamples of the rows.  beside: fingerprint of the
+    teacher that it was timed in turn with, which SPEEDUP is against; None where that is not known.
     """
 
     name: str
@@ -41,6 +43,12 @@ class Row:
     facts: Mapping[str, str] = field(default_factory=dict)
     run: StoredRun | None = None
     resampled: ResampledMetric | None = None
+    beside: str | None = None
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Of the model; None in runs of earlier versions."""
+        return self.facts.get("fingerprint")
 
     @property
     def metric(self) -> str | None:
@@ -135,6 +143,17 @@ def of_run(run: StoredRun, name: str, resampled: ResampledMetric | None) -> Row:
     facts = {**run.params, **own, "experiment": run.experiment, "run": run.run_id, "run_name": run.name}
     values = drop_busy_speeds({k: float(v) for k, v in run.metrics.items() if math.isfinite(v)}, context)
     return Row(name, values, context, facts, run, resampled)
+
+
+def name_teachers(rows: Sequence[Row]) -> list[Row]:
+    """The same rows, each with what it was timed beside: a run's teacher is a run below it, and models that were
+    measured now were timed together."""
+    teachers: dict[str, set[str | None]] = {}
+    for row in rows:
+        if row.facts.get("role") == "teacher":
+            teachers.setdefault(row.run.parent if row.run else NOW, set()).add(row.fingerprint)
+    known = {above: next(iter(found)) for above, found in teachers.items() if len(found) == 1}  # several: an ensemble
+    return [replace(row, beside=known.get(row.run.run_id if row.run else NOW)) for row in rows]
 
 
 _OWN = ("compress.role", "compress.method", "compress.folder", "compress.fingerprint")

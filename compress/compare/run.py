@@ -11,6 +11,7 @@ from compress.compare import table
 from compress.compare.frontier import RankedRow, rank_rows, require_like
 from compress.compare.gather import ComparedRows, is_model, models_of, one_row_each, runs_of
 from compress.compare.query import QUALITY, check_key, filter_rows, ordered
+from compress.compare.rows import name_teachers
 from compress.compare.verdict import decide
 from compress.console import Console
 from compress.contracts import RunOptions
@@ -68,7 +69,7 @@ def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
     console = Console(quiet=options.quiet, json=options.json)
     reader = Reader(resolve_store(options.tracking_uri))
     gathered = gather(asked, options, reader, console)
-    once, left_out = one_row_each(gathered.rows)
+    once, left_out = one_row_each(name_teachers(gathered.rows))
     rows = filter_rows(once, asked.filters)
     if not asked.mixed:
         require_like(rows)

@@ -105,8 +105,8 @@ def _compute_speedup(row: Row, reference: Row) -> float | None:
         return None
     if _have_same_shape(row, reference):
         return 1.0
-    if _is_timed_beside(row, reference) and SPEEDUP in row.values:
-        return row.values[SPEEDUP]
+    if (paired := _compare_speedups(row, reference)) is not None:
+        return paired
     key = MEAN if MEAN in row.values and MEAN in reference.values else LATENCY
     return reference.values[key] / row.values[key]
 
@@ -115,10 +115,24 @@ def _have_same_shape(row: Row, other: Row) -> bool:
     return row.shape is not None and row.shape == other.shape
 
 
+def _compare_speedups(row: Row, other: Row) -> float | None:
+    """By how much each is faster than one teacher that both were timed in turn with: a machine's pace differs from run
+    to run. None where there is no such teacher."""
+    if _is_timed_beside(row, other) and SPEEDUP in row.values:
+        return row.values[SPEEDUP]
+    if _is_timed_beside(other, row) and SPEEDUP in other.values:
+        return 1 / other.values[SPEEDUP]
+    if row.beside is None or row.beside != other.beside or not all(SPEEDUP in one.values for one in (row, other)):
+        return None
+    return row.values[SPEEDUP] / other.values[SPEEDUP]
+
+
 def _is_timed_beside(row: Row, reference: Row) -> bool:
-    """Whether the two were timed in turn, in one run."""
+    """Whether the two were timed in turn, in one run; or the row and the same model as the reference."""
     if reference.facts.get("role") != "teacher":
         return False
+    if row.beside is not None and reference.fingerprint is not None:
+        return row.beside == reference.fingerprint
     if row.run is None or reference.run is None:  # measured now, or not
         return row.run is reference.run
     return reference.run.parent == row.run.run_id

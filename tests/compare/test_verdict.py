@@ -9,7 +9,8 @@ import pytest
 from compare_rows import row
 
 from compress.compare.frontier import rank_rows
-from compress.compare.rows import Row
+from compress.compare.gather import one_row_each
+from compress.compare.rows import SPEEDUP, Row, name_teachers
 from compress.compare.verdict import Verdict, _describe_difference, decide
 from compress.tracking.reading import PARENT, StoredRun
 from evaluation.quality.intervals import Interval
@@ -112,6 +113,33 @@ def test_runs_of_one_command_were_timed_together() -> None:
     assert "2.0x faster, " in verdict(ours, stored(teacher, "3", {})).sentence, "timed by another command"
     assert "2.0x faster, " in verdict(student, stored(teacher, "2", {PARENT: "1"})).sentence, "timed now, and then"
     assert "2.0x faster, " in verdict(ours, teacher).sentence
+
+
+def test_runs_of_one_teacher_are_compared_by_what_each_timed_beside_it() -> None:
+    """The machine was twice as fast in the second run: its milliseconds say nothing of the first one's models."""
+
+    def stored(name: str, number: str, above: str, size: float, ms: float, model: str, **more: Any) -> Row:
+        facts = {"fingerprint": model} | more.pop("facts", {})
+        one = row(name, 180, size, ms, facts=facts, **more)
+        return dataclasses.replace(one, run=StoredRun(number, name, "toy", 0, "", tags={PARENT: above}))
+
+    def make_speed(value: float) -> dict[str, float]:
+        return {f"{SPEEDUP}{end}": value + change for end, change in (("", 0), ("_low", -0.1), ("_high", 0.1))}
+
+    rows = name_teachers([
+        stored("slow", "1", "", 20.0, 4.0, "a", values=make_speed(2.0)),
+        stored("teacher", "2", "1", 40.0, 8.0, "t", **TEACHER),
+        stored("fast", "3", "", 10.0, 1.0, "b", values=make_speed(4.0)),
+        stored("teacher again", "4", "3", 40.0, 4.0, "t", **TEACHER),
+    ])  # fmt: skip
+    assert [one.beside for one in rows] == ["t", None, "t", None]
+    once, _ = one_row_each(rows)
+    found = verdict(*once)
+    assert "4.0x smaller, 4.0x faster [3.9, 4.1], " in found.sentence
+    assert found.reasons["teacher"] == "the reference, 4.0x larger and 4.0x slower"
+    assert found.reasons["slow"] == "2.0x larger and 2.0x slower"
+    several = dataclasses.replace(rows[3], facts={**rows[3].facts, "fingerprint": "other"}, run=rows[1].run)
+    assert name_teachers([rows[0], rows[1], several])[0].beside is None, "an ensemble"
 
 
 SHAPE: dict[str, Any] = {"values": {"size/params_m": 2.0, "size/params_no_embedding_m": 1.0, "speed/gflops": 0.123457}}
