@@ -120,13 +120,12 @@ def export_stock(name: str, split: str, options: RunOptions) -> None:
             "no class of transformers computes a static model", where=str(folder),
             do="use the folder itself: SentenceTransformer(folder) and model2vec load it",
         )  # fmt: skip
-    _, objections = choose(loaded.config, loaded.heads, loaded.family)
-    if objections or loaded.config.quantization is not None:
-        first = objections.get(loaded.family) or objections.get("bert") or next(iter(objections.values()), QUANTIZED)
+    _, objection = choose(loaded.config, loaded.heads, loaded.family)
+    if objection or loaded.config.quantization is not None:
         raise UserError(
             "no class of transformers computes this model",
             where=str(folder),
-            why=first,
+            why=objection or QUANTIZED,
             do="use --to onnx or --to pyfunc",
         )
     carried = sentence_files(folder, loaded.config)

@@ -138,7 +138,7 @@ def describe(folder: Path, meta: FolderMeta, name: str, lines: Sequence[str]) ->
     info = inspect(folder)
     facts = Facts(
         name=name, parameters=info.parameters, parameters_without_embeddings=info.parameters_without_embeddings,
-        layers=info.config.depth, hidden=info.config.hidden, heads=("task",), stock_class=None, objections={},
+        layers=info.config.depth, hidden=info.config.hidden, heads=("task",), stock_class=None, objection=None,
         certificate=(folder / metas.CERTIFICATE).is_file(), stages=tuple(lines),
     )  # fmt: skip
     atomic.write_json(folder / metas.FILE, meta.model_dump(mode="json"))

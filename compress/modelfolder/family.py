@@ -196,24 +196,22 @@ def stock_heads(heads: Mapping[str, HeadConfig]) -> dict[str, HeadConfig]:
 
 def choose(
     config: EncoderConfig, heads: Mapping[str, HeadConfig], preferred: str | None = None
-) -> tuple[Family, dict[str, str]]:
-    """The family to save a model in, and, where no stock class computes it, the objection of each.
+) -> tuple[Family, str | None]:
+    """The family to save a model in, and, where no stock class computes it, why that family's does not.
 
     The preferred family wins where it fits, then any stock family, aliases last. Where none fits it is the family that
     is nearest, whose config.json then tells other programs what they need of an ONNX file. That matrices are quantized
     is no objection: a class computes with the floats behind them.
     """
     heads = stock_heads(heads)
-    objections: dict[str, str] = {}
-    stock = [name for name in load_families() if name != NATIVE]
+    nearest = load_families()[_nearest(config, preferred)]
     if config.kept_tokens is not None:
-        return load_families()[_nearest(config, preferred)], dict.fromkeys(stock, DROPS_TOKENS)
-    for name in sorted(stock, key=lambda n: (n != preferred, load_families()[n].alias)):
-        objection = load_families()[name].objection(config, heads)
-        if objection is None:
-            return load_families()[name], {}
-        objections[name] = objection
-    return load_families()[_nearest(config, preferred)], objections
+        return nearest, DROPS_TOKENS
+    stock = [family for name, family in load_families().items() if name != NATIVE]
+    for family in sorted(stock, key=lambda one: (one.model_type != preferred, one.alias)):
+        if family.objection(config, heads) is None:
+            return family, None
+    return nearest, nearest.objection(config, heads)
 
 
 def _nearest(config: EncoderConfig, preferred: str | None) -> str:

@@ -68,12 +68,12 @@ def save_model(
     target, meta = Path(path), meta or FolderMeta()
     require_pattern(model, str(target))
     state = _state(model, str(target))
-    family, objections = families.choose(model.config, model.head_configs, meta.family or None)
+    family, objection = families.choose(model.config, model.head_configs, meta.family or None)
     meta = _completed(meta, model, family, tokenizer_files, str(target))
     values = _config_values(model, family, meta, state)
-    own = private.values_of(model.config, stock_heads(model.head_configs), fits=not objections)
+    own = private.values_of(model.config, stock_heads(model.head_configs), fits=objection is None)
     meta = meta.model_copy(update={"format_version": metas.PRIVATE_VERSION if own else metas.FORMAT_VERSION})
-    files = _tensor_files(model, state, None if objections else family)
+    files = _tensor_files(model, state, None if objection else family)
     tokens = vocabulary.tokens(tokenizer_files, str(target))
     embeds = EMBEDDING in {head.kind for head in model.head_configs.values()}
     carried = beside or {}
@@ -85,7 +85,7 @@ def save_model(
         given = head_files(model, meta, given)
     if cross_encoder.RANKING in {head.problem for head in model.head_configs.values()}:
         given = cross_encoder.without_embedder(given)
-    facts = _facts(model_label(target), model.config, model.head_configs, values, objections, given)
+    facts = _facts(model_label(target), model.config, model.head_configs, values, objection, given)
     tensors = [tensor for held in files.values() for tensor in held.values()]
     contents = {id(data): len(data) for data in given.values()}
     needed = sum(t.numel() * t.element_size() for t in tensors) + sum(contents.values())
@@ -124,10 +124,10 @@ def annotate(
     kept = [name for name in atomic.read_manifest(folder) if name not in (metas.FILE, README, *(beside or {}))]
     if card is None:
         config, heads = opened.description.encoder, opened.description.heads
-        _, objections = families.choose(config, heads, opened.family.model_type)
-        if not opened.stock and not objections:
-            objections = {opened.family.model_type: OLDER}
-        facts = _facts(model_label(folder), config, heads, opened.values, objections, (*kept, *(beside or {})))
+        _, objection = families.choose(config, heads, opened.family.model_type)
+        if not opened.stock and objection is None:
+            objection = OLDER
+        facts = _facts(model_label(folder), config, heads, opened.values, objection, (*kept, *(beside or {})))
         card = render(meta, facts)
     with atomic.new_folder(folder, replace=True) as temp:
         for name in kept:
@@ -254,7 +254,7 @@ def _facts(
     config: EncoderConfig,
     heads: Mapping[str, HeadConfig],
     values: Mapping[str, Any],
-    objections: Mapping[str, str],
+    objection: str | None,
     files: Collection[str],
 ) -> Facts:
     count = config.count_parameters() + sum(head.count_parameters(config) for head in heads.values())
@@ -265,8 +265,8 @@ def _facts(
         layers=config.depth,
         hidden=config.hidden,
         heads=tuple(heads),
-        stock_class=None if objections or values["model_type"] == NATIVE else values["architectures"][0],
-        objections=objections,
+        stock_class=None if objection or values["model_type"] == NATIVE else values["architectures"][0],
+        objection=objection,
         quantized=config.quantization is not None,
         onnx=metas.ONNX in files,
         certificate=metas.CERTIFICATE in files,

@@ -172,8 +172,7 @@ class StageMeasurer:
         text = describe_weak(main, rule)
         if text is None:
             return []
-        trained = any(self.selection.stage(i).trains() for i in self.selection.indices)
-        do = TRAIN if trained else NOTHING_TRAINED
+        do = TRAIN if self.selection.trains else NOTHING_TRAINED
         log.tags({f"compress.finding.{WEAK}": f"{text}; {do}"})
         return [{"stage": main.subject.name, "step": 0, "check": WEAK, "finding": text, "do": do}]
 

@@ -153,9 +153,8 @@ class Run:
     def _go(self, folder: RunFolder) -> RunReport:
         """What is wrong is found before the folder is made: data first, then models, then what needs both."""
         address, path = self.journal.address(), folder.path
-        if self.recipe.experimental:
-            expected = f"; expected: {self.recipe.expected}" if isinstance(self.recipe.expected, str) else ""
-            self.console.note(f"recipe {self.recipe.name} is experimental{expected}")
+        if caution := self.selection.caution:
+            self.console.note(caution)
         exports = any(self.selection.stage(i).writes_onnx for i in self.selection.indices)
         require_writer(exports or self.options.onnx)
         self.sources.open()

@@ -81,6 +81,19 @@ class Selection:
         return self.whole and getattr(self.last, "select", "student") == "best"
 
     @property
+    def trains(self) -> bool:
+        """Whether a stage that runs takes optimizer steps."""
+        return any(self.stage(i).trains() for i in self.indices)
+
+    @property
+    def caution(self) -> str | None:
+        """What is noted of an experimental recipe. What it expects of its models, it expects after training."""
+        if not self.recipe.experimental:
+            return None
+        tells = self.trains and isinstance(self.recipe.expected, str)
+        return f"recipe {self.recipe.name} is experimental" + (f"; expected: {self.recipe.expected}" if tells else "")
+
+    @property
     def is_chain(self) -> bool:
         """Whether `compress run` measures every stage."""
         return self.chain is not None

@@ -331,7 +331,7 @@ def test_names_of_groups_stay_text(tiny_model: Model, tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_task_head_is_for_training() -> None:
-    facts = Facts("m", 9, 5, 1, 8, heads=("mlm",), stock_class="BertForMaskedLM", objections={})
+    facts = Facts("m", 9, 5, 1, 8, heads=("mlm",), stock_class="BertForMaskedLM", objection=None)
     found = sections(render(FolderMeta(data=DataNote(name="wiki", fingerprint="ab")), facts))
     assert found["Intended use"] == [
         "- no task head: it returns hidden states and masked-LM logits; fine-tune it before using it for a task",
@@ -466,7 +466,7 @@ def test_a_model_without_figures_has_no_model_index(tiny_model: Model, tmp_path:
 
 
 def used(task: str = "classification", **facts: Any) -> str:
-    told = {"stock_class": "BertForSequenceClassification", "objections": {}, **facts}
+    told = {"stock_class": "BertForSequenceClassification", "objection": None, **facts}
     text = render(FolderMeta(task=task, max_length=24), Facts("m", 1, 1, 1, 1, ("task",), **told))
     return text.partition("## How to use")[2]
 
@@ -517,7 +517,7 @@ def test_transformers_code_is_shown_where_transformers_loads_the_folder() -> Non
     both = used(onnx=True)
     assert "BertForSequenceClassification.from_pretrained" in both
     assert "onnxruntime.InferenceSession" in both
-    own = used(stock_class=None, objections={"bert": "it is another"})
+    own = used(stock_class=None, objection="it is another")
     assert "from transformers" not in own
     assert 'compress.load("<this folder>")' in own
 

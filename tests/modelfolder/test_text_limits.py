@@ -64,8 +64,8 @@ def model_of(family: str, files: dict[str, bytes]) -> Model:
         vocabulary=Tokenizer(dict(files)).vocabulary_size, hidden=16, layers=2, heads=2, feed_forward=24,
         max_positions=POSITIONS, **SPECIFIC[family],
     )  # fmt: skip
-    found, objections = choose(config, {}, family)
-    assert (found.model_type, objections) == (family, {})
+    found, objection = choose(config, {}, family)
+    assert (found.model_type, objection) == (family, None)
     return Model(config, {}).initialize(0).eval()
 
 

@@ -57,6 +57,13 @@ def _made(method: ast.FunctionDef) -> list[tuple[str, int]]:
 # --- the stages that run --------------------------------------------------------------------------------------------
 
 
+def test_an_experimental_recipe_promises_its_result_only_where_it_trains() -> None:
+    told = {"experimental": True, "expected": "half a point"}
+    assert selection(**told).caution == "recipe x is experimental; expected: half a point"
+    assert selection("prune_layers", **told).caution == "recipe x is experimental"  # --no-recover
+    assert selection(expected="half a point").caution is None
+
+
 def test_all_stages_or_those_of_one_kind() -> None:
     every = selection()
     assert (list(every.indices), every.whole, every.is_chain) == ([0, 1], True, False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 QUESTION_ANSWERING = "question-answering"
@@ -12,6 +11,7 @@ QUESTION_ANSWERING = "question-answering"
 @dataclass(frozen=True)
 class Facts:
     """What the card says about the model itself. stock_class: None when transformers cannot load the folder.
+    objection: why it cannot, "its layers differ in shape"; None where it can.
 
     certificate: whether the folder holds one.  stages: of a cascade, a sentence on each of its models.  sparse:
     matrices that are 2:4 sparse.  quantized: whether matrices or tables are, so that a stock class computes with other
@@ -26,7 +26,7 @@ class Facts:
     hidden: int
     heads: tuple[str, ...]
     stock_class: str | None
-    objections: Mapping[str, str]
+    objection: str | None
     certificate: bool = False
     stages: tuple[str, ...] = ()
     sparse: int = 0

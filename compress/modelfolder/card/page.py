@@ -99,12 +99,8 @@ def _loading(meta: FolderMeta, facts: Facts) -> str:
             "sentence-transformers" if meta.task in (EMBEDDING, RERANKING) else f"transformers' `{facts.stock_class}`"
         )
         return f"The folder loads unmodified with {loader}{but}.{ours}{file}"
-    alike: dict[str, list[str]] = {}  # one reason often holds for all of them
-    for name, reason in facts.objections.items():
-        alike.setdefault(reason, []).append(f"`{name}`")
-    reasons = "; ".join(f"not as {', '.join(names)}, because {reason}" for reason, names in alike.items())
     where = "Its weights are in `compress.safetensors`, which transformers does not read. Load it with `compress`."
-    return f"**transformers cannot load this folder** ({reasons}). {where}{file}"
+    return f"**transformers cannot load this folder**: {facts.objection}. {where}{file}"
 
 
 def _intended(meta: FolderMeta, facts: Facts) -> list[str]:
