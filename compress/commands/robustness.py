@@ -18,7 +18,7 @@ from compress.errors import ExitCode, UserError, did_you_mean, printable
 from compress.measure.labelled import inspect_with_names, open_labelled
 from compress.measure.models import agree_on_labels
 from compress.measure.subject import Subject
-from compress.modelfolder.names import label_models
+from compress.modelfolder.names import label_models, model_label
 from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_head import EMBEDDING
 from compress.predict.cascade import open_predictor
@@ -283,7 +283,7 @@ def evaluate_robustness(
     check_disturbance(disturbance)
     folders = [resolve(name, options.tracking_uri) for name in (model, against) if name is not None]
     labels = label_models(folders)
-    output = choose_folder(options.output, label_models(folders[:1])[0], disturbance)
+    output = choose_folder(options.output, model_label(folders[0]), disturbance)
     console = Console(quiet=options.quiet, json=options.json)
     info = inspect_with_names(folders[0], folders[1:])
     recipe, table = open_labelled(info, options, console)

@@ -24,8 +24,8 @@ def model_label(folder: Path) -> str:
 def label_models(folders: Sequence[Path]) -> list[str]:
     """What tables call models that are shown beside each other: no two alike.
 
-    The name of the folder, and of the result of a run `run/student`; of a snapshot from the hub its repository. Folders
-    of one name are called by as many folders above them as tell them apart, the same folder again by a number.
+    `model_label` of each. Folders of one name are called by as many folders above them as tell them apart, the same
+    folder again by a number.
     """
     places = [folder.resolve() for folder in folders]
     above = [0] * len(places)
@@ -45,7 +45,6 @@ def label_models(folders: Sequence[Path]) -> list[str]:
 def _label(place: Path, above: int) -> str:
     """above: how many folders more than usual it names."""
     name = model_name(place)
-    if name != place.name and above < 2:
-        return f"{name}@{place.name[:8]}" if above else name
-    count = above + (2 if name in RESULTS else 1)
-    return "/".join(place.parts[1:][-count:])
+    if name != place.name and above == 1:
+        return f"{name}@{place.name[:8]}"
+    return "/".join(place.parts[1:][-above - 1 :]) if above else model_label(place)

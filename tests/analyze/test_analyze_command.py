@@ -72,7 +72,7 @@ def test_two_models_are_called_by_what_tells_them_apart(monkeypatch: pytest.Monk
     monkeypatch.setattr(run, "resolve", lambda name, _: Path(name))
     monkeypatch.setattr(run, "open_subject", open_subject)
     options = RunOptions(output=tmp_path / "new")
-    with pytest.raises(UserError, match=r"^teacher/model$"):
+    with pytest.raises(UserError, match=r"^teacher$"):
         run.analyze("runs/teacher/model", "runs/other/model", (), 10, VectorOptions(folder=None), options)
 
 

@@ -520,7 +520,7 @@ def test_models_of_different_labels_are_not_compared(here: Path, compress: Cli) 
     done = compress("evaluate", TEACHER, "--against", "names", "--data", "data", "--quiet")
     check(
         done,
-        f"{TEACHER}: teacher/model and names predict different labels: negative, positive versus no, yes; "
+        f"{TEACHER}: teacher and names predict different labels: negative, positive versus no, yes; "
         "compare models with the same labels",
     )
 

@@ -27,7 +27,7 @@ def test_models_are_measured_judged_and_told_by_slices(taught: Path, compress: C
     )
     assert done.code == 0, done.err
     told = json.loads(done.out)
-    assert {row["name"] for row in told["rows"]} == {"模型", "teacher/model"}
+    assert {row["name"] for row in told["rows"]} == {"模型", "teacher"}
     slices = told["slices"]["模型"]
     assert sum(s["rows"] for s in slices if s["by"] == "speaker") == 32
     assert {s["by"] for s in slices} == {"characters", "speaker"}

@@ -66,7 +66,7 @@ def test_two_models_are_compared_row_by_row_at_every_rate(taught: Path, compress
     assert done.code == 0, done.err
     told = json.loads(done.out)
     apart = told["difference"]
-    assert (apart["model"], apart["against"], apart["metric"]) == ("teacher/model", "other/model", "accuracy")
+    assert (apart["model"], apart["against"], apart["metric"]) == ("teacher", "other", "accuracy")
     for point, one, other in zip(apart["points"], *(m["points"] for m in told["models"]), strict=True):
         gap = one["values"]["accuracy"]["value"] - other["values"]["accuracy"]["value"]
         assert point["value"]["value"] == pytest.approx(gap)
@@ -79,7 +79,7 @@ def test_two_models_are_compared_row_by_row_at_every_rate(taught: Path, compress
 
     table = compress(*TYPOS, "--against", "other/model").out
     assert table.splitlines()[0].endswith("difference, points")
-    assert "teacher/model minus other/model, paired row by row" in table
+    assert "teacher minus other, paired row by row" in table
 
 
 @pytest.mark.thorough
@@ -87,10 +87,10 @@ def test_a_table_for_people_and_a_free_folder_each_time(taught: Path, compress: 
     first, second = compress(*TYPOS), compress(*TYPOS)
     assert (first.code, second.code) == (0, 0), first.err + second.err
     lines = first.out.splitlines()
-    assert lines[0].split() == ["typo", "noise", "teacher/model", "lost,", "points"]
+    assert lines[0].split() == ["typo", "noise", "teacher", "lost,", "points"]
     assert [line.split()[0] for line in lines[2:7]] == ["0", "2", "5", "10", "20"]
-    assert "plot     runs/typos-teacher-model/robustness.svg" in first.out
-    assert "plot     runs/typos-teacher-model-2/robustness.svg" in second.out
+    assert "plot     runs/typos-teacher/robustness.svg" in first.out
+    assert "plot     runs/typos-teacher-2/robustness.svg" in second.out
     assert first.out.splitlines()[:7] == second.out.splitlines()[:7], "the same mistakes each time"
 
 

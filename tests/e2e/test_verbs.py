@@ -320,8 +320,8 @@ def test_evaluating_shows_progress_with_units(taught: Path, compress: Cli, monke
     monkeypatch.setattr("compress.console.console.SLOW_SECONDS", 0.0)
     done = compress("evaluate", TEACHER, "--data", "data")
     assert done.code == 0, done.err
-    assert re.search(r"scoring teacher/model 0/\d+ 0%\n", done.err), done.err
-    assert re.search(r"scoring teacher/model (\d+)/\1 100% [\d.,e+]+ rows/s", done.err), done.err
+    assert re.search(r"scoring teacher 0/\d+ 0%\n", done.err), done.err
+    assert re.search(r"scoring teacher (\d+)/\1 100% [\d.,e+]+ rows/s", done.err), done.err
     assert "timing latency 0 rounds" in done.err
     assert "scoring" not in done.out
 

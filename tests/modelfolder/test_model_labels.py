@@ -17,10 +17,12 @@ HUB = "hub/models--google-bert--bert-base-uncased/snapshots"
     [
         ([], []),
         (["runs/small"], ["small"]),
-        (["runs/x/student"], ["x/student"]),
-        (["runs/x/model"], ["x/model"]),
+        (["runs/x/student"], ["x"]),
+        (["runs/x/model"], ["x"]),
+        (["runs/x/model", "runs/x/student", "runs/y/student"], ["x/model", "x/student", "y"]),
+        (["runs/x", "runs/x/student"], ["runs/x", "x/student"]),
         (["a/best", "b/best", "c"], ["a/best", "b/best", "c"]),
-        (["1/x/student", "2/x/student", "2/y/student"], ["1/x/student", "2/x/student", "y/student"]),
+        (["1/x/student", "2/x/student", "2/y/student"], ["1/x/student", "2/x/student", "y"]),
         (["1/x/best", "2/x/best", "3/y/best"], ["1/x/best", "2/x/best", "y/best"]),
         (["best", "./best", "best"], ["best", "best (2)", "best (3)"]),
         ([f"{HUB}/86b5e0934494bd15"], ["google-bert/bert-base-uncased"]),
@@ -38,8 +40,9 @@ def test_labels(folders: list[str], labels: list[str]) -> None:
     ("folder", "label"),
     [("runs/x/model", "x"), ("small", "small"), ("/model", "model"), (f"{HUB}/86b5", "google-bert/bert-base-uncased")],
 )
-def test_the_label_of_one_model(folder: str, label: str) -> None:
+def test_one_model_has_one_label(folder: str, label: str) -> None:
     assert model_label(Path(folder)) == label
+    assert label_models([Path(folder)]) == [label]
 
 
 def test_one_snapshot_in_two_caches() -> None:
