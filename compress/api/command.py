@@ -120,6 +120,14 @@ def _values(row: Any, where: str) -> str:
     return json.dumps(list(row), default=fspath)[1:-1]
 
 
+def path_text(path: object, where: str) -> str:
+    """A path or a name as text. Raises UserError for an object that is neither."""
+    if not isinstance(path, str | PathLike):
+        do = "give a string or a pathlib.Path"
+        raise UserError(f"a value of type {type(path).__name__} is not a path", where=where, do=do)
+    return fspath(path)
+
+
 def _text(value: Any) -> str:
     """As it is typed: a list of plain values with commas between, anything nested as YAML."""
     if isinstance(value, str | PathLike):

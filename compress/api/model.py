@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from compress.api.command import call, call_for
+from compress.api.command import call, call_for, path_text
 from compress.api.data_input import Data, data_name
 from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
@@ -148,7 +148,7 @@ class Model:
         from compress.modelfolder.push import list_files
         from compress.storage import atomic
 
-        target = Path(path).expanduser()
+        target = Path(path_text(path, "path")).expanduser()
         files = atomic.read_manifest(self.path) if atomic.is_ours(self.path) else list_files(self.path)
         with atomic.new_folder(target) as temp:
             for name in files:
@@ -170,7 +170,9 @@ class Model:
         output: a new folder; None: beside this one, `<name>-<to>`.  data: rows that the file is checked on; None:
         random tokens.  Raises UserError where the file does not answer as the model does, and where `output` exists.
         """
-        target = Path(output) if output is not None else self.path.with_name(f"{self.path.name}-{to}")
+        target = self.path.with_name(f"{self.path.name}-{to}")
+        if output is not None:
+            target = Path(path_text(output, "output"))
         told: dict[str, Any] = {"to": to, "output": target, **options}
         if data is not None:
             told["data"] = data_name(data, "test")

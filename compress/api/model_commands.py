@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from compress.api.command import call_for
+from compress.api.command import call_for, path_text
 from compress.api.data_input import Data, data_name
 from compress.api.model import Model
 from compress.api.model_input import FORMS, ModelLike, is_pair, model_name
@@ -57,7 +57,7 @@ def analyze(
     against: the model that it was made from.  options: flags of the command, such as `quantization=True, rows=256`.
     """
     told = {**options, "data": data_name(data), "against": None if against is None else model_name(against)}
-    told["output"] = None if output is None else fspath(output)
+    told["output"] = None if output is None else path_text(output, "output")
     return call_for(Analysis, "analyze", told, model_name(model), quiet=quiet)
 
 
@@ -68,7 +68,7 @@ def calibrate(
 
     output: a new folder for the model. Its predictions are unchanged; only the probabilities change.
     """
-    told = {**options, "data": data_name(data, split), "split": split, "output": fspath(output)}
+    told = {**options, "data": data_name(data, split), "split": split, "output": path_text(output, "output")}
     return call_for(WrittenModel, "calibrate", told, model_name(model), quiet=quiet)
 
 
@@ -94,7 +94,7 @@ def cascade(
     what this function returns otherwise.
     """
     told = {**options, "data": data_name(data), "max_drop": max_drop, "confidence": confidence}
-    told["output"] = fspath(output)
+    told["output"] = path_text(output, "output")
     if exit_layers is not None:
         told["exit_layers"] = exit_layers if isinstance(exit_layers, str) else ",".join(map(str, exit_layers))
     return call_for(WrittenModel, "cascade", told, *map(model_name, _list_models(models)), quiet=quiet)
@@ -106,7 +106,8 @@ def convert(model: Folder, *, output: Folder, quiet: bool = False, **options: An
     The pickle is read in a process of its own with limits, and only tensors are taken from it.  output: a new folder;
     the original is not changed.
     """
-    return call_for(WrittenModel, "convert", {**options, "output": fspath(output)}, fspath(model), quiet=quiet)
+    told = {**options, "output": path_text(output, "output")}
+    return call_for(WrittenModel, "convert", told, path_text(model, "model"), quiet=quiet)
 
 
 def extend(
@@ -122,7 +123,7 @@ def extend(
 
     max_positions: the longest sequence in tokens.  window: tokens that each token attends to on each side; None: all.
     """
-    told = {**options, "max_positions": max_positions, "window": window, "output": fspath(output)}
+    told = {**options, "max_positions": max_positions, "window": window, "output": path_text(output, "output")}
     return call_for(WrittenModel, "extend", told, model_name(model), quiet=quiet)
 
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from compress.api.command import call_for
+from compress.api.command import call_for, path_text
 from compress.api.data_input import Data, data_name, text_name
 from compress.api.model import Model
 from compress.api.model_input import ModelLike, model_name
@@ -93,9 +93,11 @@ def distill(
     rows of the recipe's `objectives:`.  control: also train the same student on hard labels alone.
     """
     told: dict[str, Any] = {**options, "control": control, "unlabelled": unlabelled}
-    exact = dict(set or {})
+    exact = _dictionary(set, "set", "{'stages.0.use_unlabelled': 'auto'}")
     stages = _places(recipe, "distill")
     if objectives is not None:
+        if isinstance(objectives, str | Mapping):
+            raise UserError("not a list", where="objectives", do="e.g. objectives=['soft_targets']")
         rows = [_objective(one, place) for place, one in enumerate(objectives)]
         exact = {f"stages.{place}.objectives": rows for place in stages} | exact
     if isinstance(student, Mapping):
@@ -149,7 +151,7 @@ def pretrain(
     """Pretrain an encoder on plain text: `compress pretrain`. corpus: a file or folder of plain text, an embedded
     corpus, or hf:name.  model: a checkpoint to pretrain further; None: a new encoder with random weights.  recipe:
     None: `pretrain-further` with a model, else `teacher`."""
-    told = {**options, "corpus": fspath(corpus)}
+    told = {**options, "corpus": path_text(corpus, "corpus")}
     if model is not None:
         told["model"] = model_name(model)
     return _run("pretrain", told, (), recipe or PRETRAIN.recipe_for(told), None, output, training, set, quiet)
@@ -166,7 +168,7 @@ def tokenizer(
 ) -> RunResult:
     """Train a tokenizer on plain text: `compress tokenizer`. The result's folder holds it in `model`, where
     `transformers.AutoTokenizer` loads it. corpus: as of `pretrain`."""
-    told = {**options, "corpus": fspath(corpus)}
+    told = {**options, "corpus": path_text(corpus, "corpus")}
     return _run("tokenizer", told, (), recipe, None, output, None, set, quiet)
 
 
@@ -245,7 +247,7 @@ def prune_vocab(
     many tokens stay.  corpus: text that tokens are counted in; None: the training rows of `data`.
     """
     told = {**options, "coverage": coverage, "min_count": min_count, "size": size}
-    told["corpus"] = None if corpus is None else fspath(corpus)
+    told["corpus"] = None if corpus is None else path_text(corpus, "corpus")
     return _run("prune_vocab", told, (model,), recipe, data, output, None, set, quiet)
 
 
@@ -433,7 +435,7 @@ def run(
     told = {**options}
     told |= {key: model_name(one) for key, one in (("model", model), ("teacher", teacher)) if one is not None}
     told |= _shared(data, output, _exact(recipe, training, set))
-    return call_for(RunResult, "run", told, fspath(recipe), quiet=quiet)
+    return call_for(RunResult, "run", told, path_text(recipe, "recipe"), quiet=quiet)
 
 
 def fit(
@@ -494,7 +496,7 @@ def _run(
     quiet: bool,
 ) -> RunResult:
     """Run the command `verb`. model: its argument.  exact: what `set` says."""
-    named = {} if recipe is None else {"recipe": fspath(recipe)}
+    named = {} if recipe is None else {"recipe": path_text(recipe, "recipe")}
     if training is not None and recipe is None:
         recipe = QUANTIZE.recipe_for(told) if verb == "quantize" else verb
     asked = {
@@ -523,26 +525,32 @@ def _named_text(told: Settings) -> dict[str, Any]:
 
 def _shared(data: Data | None, output: Folder | None, exact: Settings | None) -> dict[str, Any]:
     named = {} if data is None else {"data": data_name(data)}
-    return {**named, "output": None if output is None else fspath(output), "set": exact or None}
+    return {**named, "output": None if output is None else path_text(output, "output"), "set": exact or None}
 
 
 def _exact(recipe: Folder, training: Settings | None, exact: Settings | None) -> Settings:
     """`training` as values of the recipe's stages, then what `set` says, which is the more exact."""
+    exact = _dictionary(exact, "set", "{'stages.0.training.steps': 100}")
     if training is None:
-        return exact or {}
-    if not isinstance(training, Mapping):
-        raise UserError("not a dictionary", where="training", do="e.g. training={'steps': 100}")
+        return exact
     length = {"steps": {"epochs": None}, "epochs": {"steps": None}}
-    values = dict(training)
+    values = _dictionary(training, "training", "{'steps': 100}")
     for key, other in length.items():
         if key in training:
             values = {**other, **values}
     stages = _stages(recipe)
     places = [place for place, stage in enumerate(stages) if hasattr(stage, "training")]
     if not places:
-        raise UserError(f"recipe {fspath(recipe)} has no training", where="training", do="remove it")
+        raise UserError(f"recipe {recipe} has no training", where="training", do="remove it")
     made = {f"stages.{place}.training.{key}": value for place in places for key, value in values.items()}
-    return {**made, **(exact or {})}
+    return {**made, **exact}
+
+
+def _dictionary(given: Settings | None, name: str, example: str) -> dict[str, Any]:
+    """A copy of a keyword's values by their names. Raises UserError for what is no dictionary."""
+    if given is not None and not isinstance(given, Mapping):
+        raise UserError("not a dictionary", where=name, do=f"e.g. {name}={example}")
+    return dict(given or {})
 
 
 def _places(recipe: Folder, kind: str) -> list[int]:
@@ -552,7 +560,7 @@ def _places(recipe: Folder, kind: str) -> list[int]:
 def _stages(recipe: Folder) -> Sequence[Any]:
     from compress.recipe import load_recipe
 
-    return load_recipe(fspath(recipe)).stages
+    return load_recipe(path_text(recipe, "recipe")).stages
 
 
 def _is_layers(student: object) -> bool:

@@ -238,12 +238,34 @@ def test_errors_name_the_keyword(classifier: Model, splits: Any) -> None:
         compress.prune_layers(classifier, splits, kep=2)
     with pytest.raises(compress.UserError, match="training: not a dictionary"):
         compress.finetune("m", "opinions", training=[5])  # type: ignore[arg-type]
+    with pytest.raises(compress.UserError, match=r"^set: not a dictionary"):
+        compress.distill("m", "opinions", set=["a=1"])  # type: ignore[arg-type]
+    with pytest.raises(compress.UserError, match=r"^objectives: not a list"):
+        compress.distill("m", "opinions", objectives="soft_targets")
     with pytest.raises(compress.UserError, match="objectives: 0: neither a kind nor a dictionary"):
         compress.distill("m", "opinions", objectives=[5])  # type: ignore[list-item]
     with pytest.raises(compress.UserError, match="target_params: '500%' is not a share below 100%"):
         compress.prune_width("m", "opinions", target_params="500%")
     with pytest.raises(compress.UserError, match="recipe prune-vocab has no training"):
         compress.run("prune-vocab", splits, teacher=classifier, training=SHORT)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "keyword"),
+    [
+        ("tokenizer", {"corpus": ["a text"]}, "corpus"),
+        ("pretrain", {"corpus": None}, "corpus"),
+        ("prune_vocab", {"model": "m", "data": "d", "corpus": ["a text"]}, "corpus"),
+        ("distill", {"teacher": "m", "data": "d", "recipe": None}, "recipe"),
+        ("run", {"recipe": 5}, "recipe"),
+        ("finetune", {"model": "m", "data": "d", "output": 5}, "output"),
+        ("extend", {"model": "m", "max_positions": 1024, "output": None}, "output"),
+        ("convert", {"model": 5, "output": "new"}, "model"),
+    ],
+)
+def test_what_is_no_path_is_named(function: str, arguments: dict[str, Any], keyword: str) -> None:
+    with pytest.raises(compress.UserError, match=f"^{keyword}: a value of type [A-Za-z]+ is not a path; give a string"):
+        getattr(compress, function)(**arguments)
 
 
 def test_a_result_without_one_model() -> None:

@@ -117,6 +117,10 @@ USAGE = [
         "error: invalid value for '--seed': '1.5' is not a valid integer; see `compress distill --help`",
     ),
     (
+        ["benchmark", "m", "--batch", "two"],
+        "error: invalid value for '--batch': 'two' is not a valid integer; see `compress benchmark --help`",
+    ),
+    (
         ["distill", "--device", "gpu"],
         "error: invalid value for '--device': 'gpu' is not one of 'auto', 'cpu', 'cuda'; see `compress distill --help`",
     ),
