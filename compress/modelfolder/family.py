@@ -249,7 +249,7 @@ def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ())
     if any(dense(other) != dense(shape) for other in config.layers):
         return "its layers differ in shape"
     if "head_width" not in expresses and shape.attention_width != config.hidden:
-        return f"its {shape.heads} heads of width {shape.head_width} do not add up to the hidden size {config.hidden}"
+        return f"its heads ({shape.heads} of width {shape.head_width}) do not add up to the hidden size {config.hidden}"
     if "groups" not in expresses and config.groups != tuple(range(config.depth)):
         return "its layers share parameters"
     if config.sharing is not None:

@@ -234,9 +234,9 @@ def slices_sentence(found: Sequence[Slice]) -> list[str]:
     less = f"; {more} more {'was' if more == 1 else 'were'} not tested" if more else ""
     if not failing:
         on = "the only tested group" if len(tested) == 1 else f"any of {len(tested)} groups"
-        return [f"slices: does not measurably fail more than its parent on {on} of rows{less}"]
+        return [f"slices: the model does not measurably fail more than its parent on {on} of rows{less}"]
     named = list_some([f"{s.by} {s.name} {interval_points(s)}" for s in failing], 3, "; ")
-    return [f"slices: fails more than its parent on {len(failing)} of {len(tested)} groups: {named}{less}"]
+    return [f"slices: the model fails more than its parent on {len(failing)} of {len(tested)} groups: {named}{less}"]
 
 
 def groups_table(found: Sequence[Slice], metric: str) -> tuple[Row, list[Row]]:

@@ -295,7 +295,7 @@ def test_the_groups_on_which_it_fails_more_than_its_parent(tiny_model: Model, tm
     found = sections((folder / "README.md").read_text())
     drop = "-40.00 \\[-49.80, -30.94\\]"
     assert found["Slices"] == [
-        f"- fails more than its parent on 1 of 2 groups: kind a {drop}",
+        f"- the model fails more than its parent on 1 of 2 groups: kind a {drop}",
         "- 95 % intervals, paired row by row; p values are corrected for the number of groups \\(Holm\\); groups of "
         "fewer than 30 rows are not tested",
         "| slice | rows | accuracy | parent | difference, points | adjusted p |  |",
@@ -311,13 +311,13 @@ def test_the_groups_on_which_it_fails_more_than_its_parent(tiny_model: Model, tm
 def test_only_the_worst_groups_are_in_the_table() -> None:
     many = slices_note(failing(0.4, "abcdefghijklmnop"))
     assert many is not None
-    assert many.lines[0].startswith("fails more than its parent on 8 of 16 groups: kind a")
+    assert many.lines[0].startswith("the model fails more than its parent on 8 of 16 groups: kind a")
     assert many.lines[0].endswith("and 5 more")
     assert len(many.rows) == 5
     none = slices_note(failing(0.0))
     assert none is not None
     assert (none.lines[0], none.rows) == (
-        "does not measurably fail more than its parent on any of 2 groups of rows", (),
+        "the model does not measurably fail more than its parent on any of 2 groups of rows", (),
     )  # fmt: skip
     assert slices_note(failing(0.4, rows=20)) is None, "too few rows: nothing was tested"
 

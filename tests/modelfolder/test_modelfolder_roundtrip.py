@@ -118,7 +118,7 @@ def test_any_model_comes_back_bit_by_bit(model: Model, tmp_path: Path) -> None:
     ("changes", "objection"),
     [
         ({"layers": (LayerShape(2, 16, 40), LayerShape(2, 16, 24))}, "its layers differ in shape"),
-        ({"layers": (LayerShape(1, 16, 40),) * 2}, "its 1 heads of width 16 do not add up to the hidden size 32"),
+        ({"layers": (LayerShape(1, 16, 40),) * 2}, "its heads (1 of width 16) do not add up to the hidden size 32"),
         ({"layer_groups": (0, 0)}, "its layers share parameters"),
         ({"embedding": 8, "norm": "pre"}, "its embedding width 8 differs from its hidden size 32"),
         ({"norm": "pre"}, "it has pre-layer normalization"),

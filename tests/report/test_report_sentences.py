@@ -77,7 +77,7 @@ def test_slices_that_fail_more_are_named_worst_first_and_at_most_three() -> None
     found = [compared(f"s{i}", -0.02 * i, 0.01) for i in range(1, 6)] + [compared("better", 0.2, 0.01)]
     (line,) = slices_sentence(found)
     assert line.startswith(
-        "slices: fails more than its parent on 5 of 6 groups: label s5 -10.00 [-11.00, -9.00]; label"
+        "slices: the model fails more than its parent on 5 of 6 groups: label s5 -10.00 [-11.00, -9.00]; label"
     )
     assert [f"s{i}" in line for i in range(1, 6)] == [False, False, True, True, True]
     assert line.endswith("and 2 more")
@@ -99,7 +99,8 @@ def test_slices_without_figures_say_why() -> None:
 def test_slices_that_were_not_tested_are_counted_whatever_the_reason() -> None:
     (line,) = slices_sentence([compared("a", 0.0, 0.9), SMALL, UNDEFINED])
     assert line == (
-        "slices: does not measurably fail more than its parent on the only tested group of rows; 2 more were not tested"
+        "slices: the model does not measurably fail more than its parent on the only tested group of rows; "
+        "2 more were not tested"
     )
     (line,) = slices_sentence([compared("a", 0.0, 0.9), SMALL])
     assert line.endswith("; 1 more was not tested")
