@@ -235,13 +235,13 @@ def _format(quality: tuple[float, float, float] | None, simulated: bool) -> str:
 
 def conclude(points: Sequence[Point]) -> list[str]:
     """The lines under the table: of several seeds what the figures are; the smallest model that keeps KEPT percent of
-    the teacher's quality."""
+    the teacher's quality, of equally small ones the best."""
     count = len(points[0].seeds)
     said = [f"means of {count} seeds; the intervals of the metric are over seeds"] if count else []
     enough = [p for p in points if (p.quality_kept or 0.0) >= KEPT]
     if not enough:
         return [*said, f"no run kept {KEPT:g} % of the teacher's quality"]
-    best = min(enough, key=lambda p: p.megabytes)
+    best = min(enough, key=lambda p: (round(p.megabytes, 2), -(p.quality_kept or 0.0)))
     ratio = best.measured.measurement.values["vs_teacher/size_ratio"]
     line = f"the smallest that keeps {KEPT:g} % of the teacher's quality: {best.name}, {ratio:.2f}x smaller on disk"
     return [*said, line]

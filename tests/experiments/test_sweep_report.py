@@ -47,11 +47,13 @@ def test_a_row_for_each_run() -> None:
 
 
 def test_the_smallest_that_keeps_enough_is_named() -> None:
-    found = [point(3, 64, 8.0, 99.0), point(2, 64, 5.0, 98.0), point(1, 64, 4.0, 97.99)]
+    found = [
+        point(3, 64, 8.0, 99.0), point(2, 32, 5.001, 98.0), point(2, 64, 5.002, 98.5), point(1, 64, 4.0, 97.99)
+    ]  # fmt: skip
     assert conclude(found) == [
         "the smallest that keeps 98 % of the teacher's quality: groups-2_size-64, 8.00x smaller on disk"
     ]
-    assert conclude(found[2:]) == ["no run kept 98 % of the teacher's quality"]
+    assert conclude(found[3:]) == ["no run kept 98 % of the teacher's quality"]
 
 
 def test_one_run_without_a_figure_does_not_cost_the_others_their_table() -> None:
