@@ -143,10 +143,12 @@ def _describe_costs(row: Row, reference: Row) -> list[str]:
     parts = [_format_ratio(smaller, "smaller", "larger")]
     if faster is None:
         return [*parts, "speed unknown"]
-    ends = [row.values.get(f"{SPEEDUP}_{end}") for end in ("low", "high")]
+    low, high = (row.values.get(f"{SPEEDUP}_{end}") for end in ("low", "high"))
     interval = ""
-    if faster != 1 and _is_timed_beside(row, reference) and ends[0] is not None and ends[1] is not None:
-        interval = f" [{ends[0]:.1f}, {ends[1]:.1f}]"
+    if faster != 1 and _is_timed_beside(row, reference) and low is not None and high is not None:
+        if faster < 1:  # the factor is of how much slower it is, so the ends are too
+            low, high = 1 / high, 1 / low
+        interval = f" [{low:.1f}, {high:.1f}]"
     return [*parts, _format_ratio(faster, "faster", "slower") + interval]
 
 

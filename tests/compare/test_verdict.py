@@ -86,6 +86,12 @@ def test_the_interval_of_the_speed_is_that_of_models_measured_together() -> None
     assert "[1.9" not in verdict(row("other", 181, 40.0, 8.0), student).sentence
 
 
+def test_the_interval_of_a_slower_model_is_of_how_much_slower_it_is() -> None:
+    speed = {"vs_teacher/speedup": 0.5, "vs_teacher/speedup_low": 0.4, "vs_teacher/speedup_high": 0.625}
+    teacher, student = row("teacher", 180, 40.0, 8.0, **TEACHER), row("student", 180, 80.0, 16.0, values=speed)
+    assert verdict(teacher, student).reasons["student"] == "2.0x larger and 2.0x slower [1.6, 2.5]"
+
+
 def test_how_much_faster_is_of_the_mean_latency() -> None:
     slow, fast = ({"speed/latency_mean_ms": ms} for ms in (9.0, 3.0))
     small, large = row("a", 180, 10.0, 4.0, values=fast), row("b", 181, 40.0, 8.0, values=slow)
