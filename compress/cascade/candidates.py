@@ -10,6 +10,7 @@ import numpy as np
 
 from compress.cascade.request import CascadeRequest
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder import private
 from compress.predict.cascade import choose_stage_runtime
 from compress.predict.predictor import Predictor
 from compress.predict.real_texts import TextCalls, TextLatency, TextSample, sample_texts
@@ -23,8 +24,8 @@ REPEATS, SECONDS = 20, 4.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """One model. parameters: of its network.  temperature: by which its probabilities fit the rows that propose.
-    confidence: (N,) with it.  right: (N,) bool.  latency: over texts of these rows, each alone."""
+    """One model. parameters: of its encoder, without heads.  temperature: by which its probabilities fit the rows that
+    propose.  confidence: (N,) with it.  right: (N,) bool.  latency: over texts of these rows, each alone."""
 
     name: str
     folder: Path
@@ -39,6 +40,11 @@ class Candidate:
     def is_quantized(self) -> bool:
         """Whether its weights are rounded."""
         return self.predictor.config.quantization is not None
+
+    @property
+    def has_exits(self) -> bool:
+        """Whether it may answer after fewer than all of its layers."""
+        return private.has_exits(self.folder)
 
 
 def measure_candidates(request: CascadeRequest) -> list[Candidate]:
@@ -56,7 +62,7 @@ def measure_candidates(request: CascadeRequest) -> list[Candidate]:
     gold, proposing, found = np.asarray(rows.labels), request.proposing, []
     for (name, predictor), latency in zip(predictors.items(), latencies, strict=True):
         temperature = fit_temperature(logits[name][proposing], gold[proposing])
-        parameters = modelfolder.inspect(predictor.folder).parameters
+        parameters = modelfolder.inspect(predictor.folder).config.count_parameters()
         sure, right = compute_confidence(logits[name] / temperature), logits[name].argmax(-1) == gold
         found.append(Candidate(name, predictor.folder, parameters, predictor, temperature, sure, right, latency))
     return sorted(found, key=lambda one: one.latency.mean)
@@ -64,10 +70,10 @@ def measure_candidates(request: CascadeRequest) -> list[Candidate]:
 
 def find_parent(candidates: Sequence[Candidate]) -> int:
     """The place of the model that losses are measured against: the largest, of equally large ones one that is not
-    quantized, of several the slowest."""
+    quantized and has no early exits, of several the slowest."""
 
-    def rank(one: Candidate) -> tuple[int, bool, float]:
-        return one.parameters, not one.is_quantized, one.latency.mean
+    def rank(one: Candidate) -> tuple[int, bool, bool, float]:
+        return one.parameters, not one.is_quantized, not one.has_exits, one.latency.mean
 
     return max(range(len(candidates)), key=lambda place: rank(candidates[place]))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from cascade.conftest import ROWS, Maker, write_cascade
 
 import compress
@@ -18,8 +19,11 @@ from compress.cascade.candidates import find_parent
 from compress.cascade.certificate import describe_choice, describe_guarantee
 from compress.cascade.request import CascadeRequest
 from compress.encoder.config.encoder import HeadConfig
+from compress.encoder.config.exits import ExitConfig
+from compress.encoder.reshape.early_exits import add_exits
 from compress.errors import Stopped, UserError
 from compress.modelfolder import cascade as cascades
+from compress.modelfolder.folder import load_model, save_model
 from compress.storage.signals import StopFlag
 from evaluation.thresholds import CascadeChoice, Selection
 
@@ -218,13 +222,31 @@ def test_the_speed_is_the_one_of_the_table() -> None:
 def test_equally_large_models_are_compared_with_the_float_one() -> None:
     """An int8 model may be the slower one, as of a narrow model or on a busy machine."""
 
-    def candidate(name: str, parameters: int, is_quantized: bool, ms: float) -> Any:
-        latency = SimpleNamespace(mean=ms)
-        return SimpleNamespace(name=name, parameters=parameters, is_quantized=is_quantized, latency=latency)
+    def candidate(name: str, parameters: int, is_quantized: bool, ms: float, has_exits: bool = False) -> Any:
+        return SimpleNamespace(
+            name=name, parameters=parameters, is_quantized=is_quantized, has_exits=has_exits,
+            latency=SimpleNamespace(mean=ms),
+        )  # fmt: skip
 
     found = [candidate("half", 5, False, 1.0), candidate("parent", 9, False, 2.0), candidate("int8", 9, True, 3.0)]
     assert found[find_parent(found)].name == "parent"
     assert find_parent([*found, candidate("slow", 9, False, 4.0)]) == 3
+    assert find_parent([*found, candidate("early", 9, False, 5.0, has_exits=True)]) == 1
+
+
+def test_heads_of_exits_make_no_model_the_largest(
+    tmp_path: Path, parent: Path, data: Path, known_latencies: dict[str, float], toy_tokenizer_files: dict[str, bytes]
+) -> None:
+    """Its exits answer all rows, mostly wrong: a loss against itself would be none."""
+    known_latencies["early"], plain = 2.0, load_model(parent)
+    head = torch.nn.Linear(2 * 32, 3)
+    torch.nn.init.zeros_(head.weight)
+    early = save_model(
+        tmp_path / "early", add_exits(plain.model, [ExitConfig(1, 0.0)], [head]),
+        tokenizer_files=toy_tokenizer_files, meta=plain.meta,
+    )  # fmt: skip
+    how: dict[str, Any] = {"max_drop": 10, "device": "cpu", "runtime": "torch", "quiet": True}
+    assert compress.cascade([early, parent], str(data), output=tmp_path / "both", **how)["chosen"] == ["parent"]
 
 
 def test_the_choice_says_for_which_models_its_confidence_holds() -> None:
