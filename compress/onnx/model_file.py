@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compress.errors import UserError
+from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
-from compress.modelfolder.meta import ONNX
+from compress.modelfolder.meta import ONNX, is_cascade
 from compress.modelfolder.open import file_digest
 from compress.onnx.gpu_session import open_on_gpu
 from compress.onnx.openvino_session import OpenVinoSession
@@ -97,9 +98,11 @@ def require_unchanged(folder: Path) -> Mapping[str, Any]:
 
 
 def require_publishable(folder: Path) -> None:
-    """Raises UserError for a folder with a damaged ONNX file, before others get it."""
-    if (folder / RECORD).is_file():
-        require_unchanged(folder)
+    """Raises UserError for a folder with a damaged ONNX file, and for a cascade without one of its models, before
+    others get it."""
+    for place in cascades.read(folder).folders if is_cascade(folder) else [folder]:
+        if (place / RECORD).is_file():
+            require_unchanged(place)
 
 
 def read_record(folder: Path) -> Mapping[str, Any]:

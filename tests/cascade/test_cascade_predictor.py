@@ -167,8 +167,9 @@ def test_a_folder_that_lost_files_or_was_changed(tmp_path: Path, small: Path, pa
     with pytest.raises(UserError, match=r"model.safetensors has changed since it was written"):
         open_predictor(folder)
     shutil.rmtree(folder / "stage-2")
-    with pytest.raises(UserError, match="stage-2, the model parent, is missing"):
-        open_predictor(folder)
+    for use in (open_predictor, model_file.require_publishable):
+        with pytest.raises(UserError, match="stage-2, the model parent, is missing"):
+            use(folder)
 
 
 def test_a_model_with_other_labels(tmp_path: Path, small: Path, make_folder: Maker) -> None:
