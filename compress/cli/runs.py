@@ -222,6 +222,7 @@ def export_(
     """Export RUNS (default: all) and their child runs, with files and models, to the new FOLDER.
 
     `compress runs import FOLDER` imports them on another machine. The manifest contains a checksum of every file.
+    Registered versions and aliases are not exported: promote the models again.
     """
     from compress.tracking.archive import export_runs
 
