@@ -224,6 +224,7 @@ def export_(
     `compress runs import FOLDER` imports them on another machine. The manifest contains a checksum of every file.
     Registered versions and aliases are not exported: promote the models again.
     """
+    from compress.data.tables.table import format_count
     from compress.tracking.archive import export_runs
 
     if runs and experiment:
@@ -232,7 +233,7 @@ def export_(
     done = export_runs(store, runs, experiment, folder, console.note)
     for line in done.left_out:
         console.warn(line)
-    console.result(f"wrote {done.runs} runs and {done.models} models to {done.folder}")
+    console.result(f"wrote {format_count(done.runs, 'run')} and {format_count(done.models, 'model')} to {done.folder}")
     console.document({"folder": str(done.folder), "runs": done.runs, "models": done.models, "left_out": done.left_out})
 
 
@@ -248,6 +249,7 @@ def import_(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
     """
     import dataclasses
 
+    from compress.data.tables.table import format_count
     from compress.tracking.importing import import_runs
 
     console, store = _open(tracking_uri, as_json)
@@ -257,7 +259,7 @@ def import_(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
         console.note(f"run {one.name} ({one.archived[:8]}) is skipped: {one.why_not}")
     if len(left) > SHOWN:
         console.note(f"and {len(left) - SHOWN} more")
-    console.result(f"imported {len(done) - len(left)} runs, skipped {len(left)}")
+    console.result(f"imported {format_count(len(done) - len(left), 'run')}, skipped {len(left)}")
     console.document([dataclasses.asdict(one) for one in done])
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from compress.compare.rows import SIZE, Row, of_run, unique
 from compress.contracts import FAKE
+from compress.data.tables.table import format_count
 from compress.errors import UserError
 from compress.modelfolder.meta import is_cascade
 from compress.modelfolder.resolve import is_address
@@ -59,14 +60,16 @@ def runs_of(reader: Reader, names: Sequence[str], experiment: str | None) -> tup
     found = reader.runs(list(chosen.values()))
     gone = chosen.keys() - {run.run_id for run in found}
     if gone:
-        notes.append(f"{format_run_count(len(gone))} deleted while the store was read")
+        notes.append(f"{format_count(len(gone), 'run')} deleted while the store was read")
     told = [run for run in found if run.run_id in named or holds_model(run)]
     if experiment is not None and len(told) < len(found):
-        notes.append(f"not shown: {format_run_count(len(found) - len(told))} of {experiment} that measured no model")
+        notes.append(f"not shown: {format_count(len(found) - len(told), 'run')} of {experiment} that measured no model")
     twice = _find_repeated_runs(named, told)
     if twice:
         told = [run for run in told if run.run_id not in twice]
-        notes.append(f"not shown: {format_run_count(len(twice))} of a last stage; the run above has the same figures")
+        notes.append(
+            f"not shown: {format_count(len(twice), 'run')} of a last stage; the run above has the same figures"
+        )
     if not told:
         raise UserError(
             "no run of this experiment measured a model",
@@ -133,7 +136,7 @@ def read_resampled(reader: Reader, runs: Sequence[StoredRun], notes: list[str]) 
     if lost:
         where = lost[0].artifacts
         notes.append(
-            f"the artifacts of {format_run_count(len(lost))} are missing, e.g. of {lost[0].name}: {where}; "
+            f"the artifacts of {format_count(len(lost), 'run')} are missing, e.g. of {lost[0].name}: {where}; "
             "if the files were moved, run `compress runs relocate`"
         )
     return found
@@ -172,8 +175,3 @@ def one_row_each(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     left = len(rows) - len(chosen)
     notes = [f"not shown: {left:,} more measurement{'s' * (left > 1)} of the same models"] if left else []
     return [row for row in rows if id(row) in chosen], notes
-
-
-def format_run_count(runs: int) -> str:
-    """`1 run`, `1,234 runs`."""
-    return f"{runs:,} run{'' if runs == 1 else 's'}"

@@ -53,6 +53,7 @@ def export_runs(
     with its figures.
     """
     require_made(store)
+    atomic.require_writable(target)
     client, reader = open_client(store), Reader(store)
     runs = _chosen(store, client, names, experiment)
     experiments = {e.experiment_id: e for e in all_experiments(client)}

@@ -11,7 +11,8 @@ import pytest
 from compare_rows import row
 
 from compress.compare import gather
-from compress.compare.gather import format_run_count, is_model, one_row_each, runs_of
+from compress.compare.gather import is_model, one_row_each, runs_of
+from compress.data.tables.table import format_count
 from compress.errors import UserError
 from compress.tracking.reading import ListedRun, StoredRun
 from evaluation.quality.draws import of_mean
@@ -166,4 +167,4 @@ def test_a_model_that_was_measured_now_stays() -> None:
 
 
 def test_counts() -> None:
-    assert [format_run_count(n) for n in (0, 1, 1234)] == ["0 runs", "1 run", "1,234 runs"]
+    assert [format_count(n, "run") for n in (0, 1, 1234)] == ["0 runs", "1 run", "1,234 runs"]

@@ -12,7 +12,7 @@ from toy_runs import log_toy_runs
 from tracking_tools import Opener, Seen
 
 from compress.cli.main import main
-from compress.errors import UserError
+from compress.errors import ExitCode, UserError
 from compress.storage import atomic
 from compress.tracking import Store
 from compress.tracking.archive import export_runs
@@ -241,6 +241,14 @@ def test_an_experiment_that_no_archive_can_hold_is_named(store: Store, tmp_path:
     with pytest.raises(UserError, match="run one: cannot be exported: experiment: a name has at least one character"):
         export_runs(store, (), None, tmp_path / "archive")
     assert not (tmp_path / "archive").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder in which nobody can make one")
+def test_a_place_that_takes_no_folder_is_found_before_anything_is_read(store: Store) -> None:
+    store.client()
+    with pytest.raises(UserError, match="cannot be written") as refused:
+        export_runs(store, [], None, Path("/proc/archive"))
+    assert refused.value.code == ExitCode.INPUT
 
 
 def test_a_child_that_is_listed_first_still_hangs_below_its_parent(
