@@ -127,4 +127,4 @@ def test_round_trip(tmp_path) -> None:
     assert again.config == built.config
     for ours, theirs in zip(outputs(again.model), outputs(built), strict=True):
         assert torch.equal(ours, theirs)
-    assert "its embeddings are normalised after their projection" in (folder / "README.md").read_text(encoding="utf-8")
+    assert "its embedding width 6 differs from its hidden size 16" in (folder / "README.md").read_text(encoding="utf-8")
