@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from compress.cascade.request import CascadeRequest
-from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import private
 from compress.predict.cascade import choose_stage_runtime
 from compress.predict.predictor import Predictor
@@ -24,17 +23,21 @@ REPEATS, SECONDS = 20, 4.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """One model. parameters: of its encoder, without heads.  temperature: by which its probabilities fit the rows that
-    propose.  confidence: (N,) with it.  right: (N,) bool.  latency: over texts of these rows, each alone."""
+    """One model. temperature: by which its probabilities fit the rows that propose.  confidence: (N,) with it.
+    right: (N,) bool.  latency: over texts of these rows, each alone."""
 
     name: str
     folder: Path
-    parameters: int
     predictor: Predictor
     temperature: float
     confidence: np.ndarray
     right: np.ndarray
     latency: TextLatency
+
+    @property
+    def parameters(self) -> int:
+        """Of its encoder: heads of early exits make no model larger."""
+        return self.predictor.config.count_parameters()
 
     @property
     def is_quantized(self) -> bool:
@@ -62,9 +65,8 @@ def measure_candidates(request: CascadeRequest) -> list[Candidate]:
     gold, proposing, found = np.asarray(rows.labels), request.proposing, []
     for (name, predictor), latency in zip(predictors.items(), latencies, strict=True):
         temperature = fit_temperature(logits[name][proposing], gold[proposing])
-        parameters = modelfolder.inspect(predictor.folder).config.count_parameters()
         sure, right = compute_confidence(logits[name] / temperature), logits[name].argmax(-1) == gold
-        found.append(Candidate(name, predictor.folder, parameters, predictor, temperature, sure, right, latency))
+        found.append(Candidate(name, predictor.folder, predictor, temperature, sure, right, latency))
     return sorted(found, key=lambda one: one.latency.mean)
 
 

@@ -53,7 +53,7 @@ def cascade(
     places = [folder.resolve() for folder in folders]
     if repeated := next((name for name, place in zip(models, places, strict=True) if places.count(place) > 1), None):
         raise UserError("the same model is given twice", where=repeated, do="remove one of them")
-    largest = max((modelfolder.inspect(folder) for folder in folders), key=lambda info: info.parameters)
+    largest = max((modelfolder.inspect(folder) for folder in folders), key=lambda info: info.config.count_parameters())
     recipe, table = open_labelled(largest, options, console)
     assert recipe.data is not None
 

@@ -64,8 +64,7 @@ def renew(store: Store, experiment: str) -> None:
 def build(runs: Sequence[StoredRun], read: Callable[[Sequence[StoredRun]], Mapping[str, ResampledMetric]]) -> FirstPage:
     """The page of these runs of one experiment, the newest first. read: runs → run id → its quality on resamples; asked
     of the runs that are shown alone, since it reads a file for each."""
-    all_rows = name_teachers([of_run(run, run.name, None) for run in runs])
-    found = {run.run_id: row for run, row in zip(runs, all_rows, strict=True)}
+    found = {row.facts["run"]: row for row in name_teachers([of_run(run, run.name, None) for run in runs])}
     models, references = _choose_runs(runs, found)
     shown = [*models, *references]
     resampled = read(shown)

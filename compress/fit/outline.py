@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from compress.fit.request.case import Case
-from compress.fit.train.recovery import RUNGS
+from compress.fit.train.recovery import plan_rungs
 from compress.modelfolder.resolve import HUB
 
 
@@ -35,7 +35,7 @@ def _steps(case: Case) -> list[str]:
         f"plan: build up to {wanted.plans} models, compare them on {_count(case, 'validation')} validation rows"
     )
     if wanted.train != "none":
-        rungs = (f"the {count} best for {max(1, round(share * wanted.steps))} steps" for count, share in RUNGS)
+        rungs = (f"the {count} best for {steps} steps" for count, steps in plan_rungs(wanted.steps))
         lines.append(f"train: recovery training, {', then '.join(rungs).replace('the 1 best', 'the best')}")
     if wanted.trials:
         lines.append(f"train: the best one {wanted.trials} more times with other settings")

@@ -26,7 +26,8 @@ def start_onnxruntime(source: Source, threads: int, providers: Sequence[Any] = O
     options.log_severity_level = 3
     given = source if isinstance(source, bytes) else str(source)
     session: Any = runtime.InferenceSession(given, options, providers=list(providers))
-    session._model_bytes = None  # it would hold the content once more, to open it with other providers
+    session._model_bytes = None  # it would hold the content once more, to open it on the CPU where a GPU fails
+    session.disable_fallback()
     return session
 
 

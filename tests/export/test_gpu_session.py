@@ -80,7 +80,10 @@ class Runtime:
         entry = SimpleNamespace(name="logits", shape=["batch", 2], type="tensor(float)")
         ids = SimpleNamespace(name="input_ids")
         return SimpleNamespace(
-            get_providers=lambda: self._started, get_inputs=lambda: [ids], get_outputs=lambda: [entry]
+            disable_fallback=lambda: None,
+            get_providers=lambda: self._started,
+            get_inputs=lambda: [ids],
+            get_outputs=lambda: [entry],
         )
 
 

@@ -72,9 +72,8 @@ def make_early_model(request: CascadeRequest, options: ExitOptions, output: Path
     ]
     chosen = ", ".join(f"layer {exit.layer} above {exit.threshold:.4f}" for exit in exits)
     console.note(f"chosen: exits after {chosen}; expected mean {choice.ms:.2f} ms, {single.ms:.2f} ms of {name}")
-    parameters = modelfolder.inspect(folder).config.count_parameters()
     parent = Candidate(
-        name, folder, parameters, predictor, trained.temperature, models.confidence[-1], models.right[-1], costs.whole
+        name, folder, predictor, trained.temperature, models.confidence[-1], models.right[-1], costs.whole
     )
     made = add_exits(loaded.model, exits, [heads[exit.layer] for exit in exits])
     found, measured = _write(request, loaded, made, selected, parent, output)

@@ -23,6 +23,11 @@ RUNGS = ((4, 0.25), (2, 0.5), (1, 1.0))
 """How many plans are trained, and for what share of the steps."""
 
 
+def plan_rungs(steps: int) -> list[tuple[int, int]]:
+    """How many plans each rung trains, and for how many steps. steps: of the last rung."""
+    return [(count, max(1, round(share * steps))) for count, share in RUNGS]
+
+
 class RecoveryTraining:
     """The plans of one fit, trained. folder: of the fit.  steps: of the last rung."""
 
@@ -43,9 +48,8 @@ class RecoveryTraining:
             self.case.console.note("no recovery training: no plan within the budgets removes layers, heads or neurons")
         making = {j.plan.key: j.seconds for j in field}
         starts = {j.plan.key: self.start(j.plan) for j in field}
-        for rung, (count, share) in enumerate(RUNGS):
+        for rung, (count, steps) in enumerate(plan_rungs(self.steps)):
             here: list[Evaluation] = []
-            steps = max(1, round(share * self.steps))
             jobs = [self._job(judged, starts[judged.plan.key], rung, steps) for judged in field[:count]]
             self.trainer.train_together(jobs)
             for job in jobs:
