@@ -235,6 +235,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return "known: " + ", ".join(known[:_SHOWN_NAMES]) + more
 
 
+def format_count(count: int, noun: str = "row") -> str:
+    """`1 row`, `1,234 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def list_some(names: Sequence[Any], most: int, separator: str = ", ") -> str:
     """The first `most` of them, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""

@@ -14,9 +14,8 @@ import compress
 from compress.cascade.candidates import Candidate
 from compress.cascade.request import CascadeRequest
 from compress.data.tables.label_order import have_same_labels
-from compress.data.tables.table import format_count
 from compress.data.text.texts import find_overlap
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.measure.cost import CostPlan
 from compress.measure.measured_model import MeasuredModel
 from compress.measure.models import measure

@@ -11,7 +11,7 @@ import click
 from compress.cli.main import debug_option
 from compress.cli.recipes import Verbs
 from compress.cli.sync import command as sync_command
-from compress.errors import ExitCode, UserError
+from compress.errors import ExitCode, UserError, format_count
 
 if TYPE_CHECKING:
     from compress.console import Console
@@ -123,7 +123,7 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, tracking_uri: str | 
     if dry_run:
         console.document({"deleted": [], "would_delete": ids, "bytes": size})
         return
-    _ask(f"delete {len(found)} run{'s' * (len(found) > 1)}?", yes)
+    _ask(f"delete {format_count(len(found), 'run')}?", yes)
     done = deleting.delete(store, found)
     console.result(
         f"deleted {done} of {len(found)}; {human_bytes(size)} of files can be removed with `compress runs gc`"
@@ -224,7 +224,6 @@ def export_(
     `compress runs import FOLDER` imports them on another machine. The manifest contains a checksum of every file.
     Registered versions and aliases are not exported: promote the models again.
     """
-    from compress.data.tables.table import format_count
     from compress.tracking.archive import export_runs
 
     if runs and experiment:
@@ -249,7 +248,6 @@ def import_(folder: Path, tracking_uri: str | None, as_json: bool) -> None:
     """
     import dataclasses
 
-    from compress.data.tables.table import format_count
     from compress.tracking.importing import import_runs
 
     console, store = _open(tracking_uri, as_json)

@@ -16,10 +16,9 @@ from compress.console import Console
 from compress.contracts import Batch, Needs, RunOptions
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.tables.random_rows import draw_mixed_rows, draw_random_rows
-from compress.data.tables.table import format_count
 from compress.data.text.tokenizer_files import complete
 from compress.encoder.infer.prepare import prepare
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.measure.labelled import open_labelled
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.family import QUANTIZED, choose, stock_heads

@@ -20,8 +20,7 @@ import numpy as np
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.reading.remote import Place
-from compress.data.tables.table import format_count
-from compress.errors import ExitCode, UserError
+from compress.errors import ExitCode, UserError, format_count
 from compress.modelfolder.folder import fingerprint
 from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnswerer
 from compress.predict.rows.plan import Plan, hash_file, plan_shards

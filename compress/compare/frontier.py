@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from compress.compare.rows import CONDITIONS, SERVING, Row
 from compress.contracts import fixed_length_of
-from compress.data.tables.table import format_count
-from compress.errors import ExitCode, UserError, list_some, printable
+from compress.errors import ExitCode, UserError, format_count, list_some, printable
 from compress.report.rows import title
 from evaluation.frontier import TOLERANCE, frontier
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from compress.compare.rows import SIZE, Row, of_run, unique
 from compress.contracts import FAKE
-from compress.data.tables.table import format_count
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.modelfolder.meta import is_cascade
 from compress.modelfolder.resolve import is_address
 from compress.tracking.reading import ListedRun, Reader, StoredRun, find_listed_run, in_experiment, local_artifacts
@@ -173,5 +172,5 @@ def one_row_each(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
         kept.setdefault((model, row.data) if model else id(row), row)
     chosen = {id(row) for row in kept.values()} | {id(row) for row in rows if row.run is None}
     left = len(rows) - len(chosen)
-    notes = [f"not shown: {left:,} more measurement{'s' * (left > 1)} of the same models"] if left else []
+    notes = [f"not shown: {format_count(left, 'more measurement')} of the same models"] if left else []
     return [row for row in rows if id(row) in chosen], notes

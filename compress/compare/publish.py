@@ -12,6 +12,7 @@ from compress.compare.gather import ComparedRows
 from compress.compare.page import Detail, Picture, page
 from compress.console import Console
 from compress.contracts import RunOptions
+from compress.errors import format_count
 from compress.report.slice_table import slices_from_json
 from compress.storage import atomic
 from compress.storage.disk import take_free_folder
@@ -55,7 +56,7 @@ def page_of(
 def _build_title(judged: Sequence[RankedRow], gathered: ComparedRows) -> str:
     names = {j.row.facts["experiment"] for j in judged if "experiment" in j.row.facts}
     what = f", experiment {next(iter(names))}" if len(names) == 1 and not gathered.measured else ""
-    return f"{len(judged):,} model{'s' * (len(judged) != 1)} compared{what}"
+    return f"{format_count(len(judged), 'model')} compared{what}"
 
 
 def _group_children(order: Sequence[RankedRow], reader: Reader) -> Mapping[str, list[StoredRun]]:

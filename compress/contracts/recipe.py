@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from compress.contracts.traits import Form, Rejection, Start
+from compress.errors import format_count
 
 T = TypeVar("T")
 ListOf = Annotated[tuple[T, ...], Field(strict=False)]
@@ -355,7 +356,7 @@ class TrainingPlan(Frozen):
         if self.is_automatic:
             return "automatic length"
         if self.steps:
-            return f"{self.steps:,} step{'' if self.steps == 1 else 's'}"
+            return format_count(self.steps, "step")
         return f"{self.epochs:g} epoch{'' if self.epochs == 1 else 's'}"
 
     @property

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
-from compress.errors import ExitCode, UserError, printable
+from compress.errors import ExitCode, UserError, format_count, printable
 from compress.modelfolder import private
 from compress.modelfolder.family import Description, Family
 from compress.storage import safe
@@ -256,7 +256,7 @@ def _file_of(stored: Mapping[str, StoredTensor], name: str) -> str:
 def _listed(names: list[str], word: str, most: int = 4) -> str:
     """'2 tensors missing (a, b)'."""
     shown = ", ".join(_shown(name) for name in sorted(names)[:most]) + (" …" if len(names) > most else "")
-    return f"{len(names)} tensor{'s' if len(names) != 1 else ''} {word} ({shown})"
+    return f"{format_count(len(names), 'tensor')} {word} ({shown})"
 
 
 def _shown(name: str) -> str:

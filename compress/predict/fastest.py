@@ -15,7 +15,7 @@ from compress.contracts import Batch, RunOptions
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.tables.random_rows import draw_mixed_rows
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.onnx.check import BF16_TOLERANCE, ROWS, TOLERANCE, Check, compute_reference
 from compress.onnx.runtimes import COMPILED, PROVIDERS, RUNTIMES, Runtime, versions
 from compress.predict.cascade import CascadePredictor, open_predictor
@@ -165,6 +165,4 @@ def _tell(tried: Sequence[RuntimeTrial], best: RuntimeTrial, shape: str, console
             console.note(f"{t.runtime}: {t.latency.p50:.2f} ms for {shape}{busy}")
     threads = torch.get_num_threads()
     timed = sum(t.latency is not None for t in tried)
-    console.note(
-        f"runtime {best.runtime}: the fastest of {timed} on this machine, {threads} thread{'s' * (threads > 1)}"
-    )
+    console.note(f"runtime {best.runtime}: the fastest of {timed} on this machine, {format_count(threads, 'thread')}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from compress.errors import UserError, describe, did_you_mean, nearest, printable
+from compress.errors import UserError, describe, did_you_mean, format_count, nearest, printable
 from compress.recipe.document import Place, Value
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def explain(error: ValidationError, root: Value, within: Path = ()) -> UserError
     first = _explain(problems[0], root)
     others = len(problems) - 1
     if others:
-        more = f"and {others} more problem{'s' if others > 1 else ''}"
+        more = f"and {format_count(others, 'more problem')}"
         first = UserError(first.what, where=first.where, why=first.why, do=f"{first.do} ({more})" if first.do else more)
     return first
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from compress.errors import format_count
 from compress.tracking.store import Store
 
 MOST_FOLDERS = 3
@@ -143,14 +144,10 @@ def _left_line(left: Mapping[Path, tuple[int, int]]) -> str:
 def _describe(records: int, files: int, runs: str) -> str:
     """What has not arrived, with its verb."""
     if not files:
-        return f"{_count(records)}{runs} {'is' if records == 1 else 'are'}"
+        return f"{format_count(records, 'record')}{runs} {'is' if records == 1 else 'are'}"
     if not records:
-        return f"the files of {_count(files)}{runs} are"
-    return f"{_count(records)} and the files of {files} more{runs} are"
-
-
-def _count(records: int) -> str:
-    return f"{records} record{'s' * (records != 1)}"
+        return f"the files of {format_count(files, 'record')}{runs} are"
+    return f"{format_count(records, 'record')} and the files of {files} more{runs} are"
 
 
 def sync_command(folders: Sequence[Path]) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 
 from compress.contracts import TrainingPlan
+from compress.errors import format_count
 from compress.training import memory, rng
 from compress.training.context import TrainingContext
 from compress.training.horizon import Horizon
@@ -17,7 +18,7 @@ from compress.training.keeper import Keeper, NullMonitor
 from compress.training.prefetch import Prefetch
 from compress.training.state import TrainState, load_model, model_tensors
 from compress.training.step import StepMaker
-from compress.training.threads import ThreadChoice, choose_threads, format_threads
+from compress.training.threads import ThreadChoice, choose_threads
 from compress.training.time_limit import count_steps_in_time, count_validations, format_minutes, time_steps
 
 
@@ -41,7 +42,7 @@ class Rehearsal:
         chosen = self._keeper.chosen_threads
         if chosen is not None:
             torch.set_num_threads(chosen)
-            self._context.say(f"training goes on with {format_threads(chosen)}, as it began")
+            self._context.say(f"training goes on with {format_count(chosen, 'thread')}, as it began")
         elif requested == "auto":
             assert isinstance(self._keeper, Keeper)
             choice = self._choose_threads()

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
+from compress.errors import format_count
+
 MIN_STEPS = 50
 """Steps of a training that is worth a comparison, which takes a dozen of them."""
 SLOW_STEP = 2.0
@@ -31,7 +33,7 @@ class ThreadChoice:
     reason: str
 
     def __str__(self) -> str:
-        return f"training uses {format_threads(self.threads)}: {self.reason}"
+        return f"training uses {format_count(self.threads, 'thread')}: {self.reason}"
 
 
 @contextmanager
@@ -86,10 +88,5 @@ def choose_threads(
         return ThreadChoice(most, "the comparison was stopped")
     typical = {threads: statistics.median(row) for threads, row in times.items()}
     best = min((1, most), key=lambda threads: typical[threads])  # one thread where both are alike
-    told = " and ".join(f"{typical[n] * 1000:.3g} ms with {format_threads(n)}" for n in (1, most))
+    told = " and ".join(f"{typical[n] * 1000:.3g} ms with {format_count(n, 'thread')}" for n in (1, most))
     return ThreadChoice(best, f"a step takes {told}")
-
-
-def format_threads(count: int) -> str:
-    """`1 thread`, `2 threads`."""
-    return f"{count} thread{'s' * (count > 1)}"

@@ -12,8 +12,7 @@ from compare_rows import row
 
 from compress.compare import gather
 from compress.compare.gather import is_model, one_row_each, runs_of
-from compress.data.tables.table import format_count
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.tracking.reading import ListedRun, StoredRun
 from evaluation.quality.draws import of_mean
 from evaluation.quality.pairing import resample_metric

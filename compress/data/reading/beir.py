@@ -18,8 +18,8 @@ import pyarrow as pa
 from compress.data.reading import text_files
 from compress.data.reading.files import look
 from compress.data.reading.frame import Column, Frame
-from compress.data.tables.table import drop_rows, first_rows, format_count
-from compress.errors import UserError, did_you_mean, printable, suggest
+from compress.data.tables.table import drop_rows, first_rows
+from compress.errors import UserError, did_you_mean, format_count, printable, suggest
 
 CORPUS, QUERIES, JUDGED = "corpus.jsonl", "queries.jsonl", "qrels"
 RUNS = "runs"

@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from compress.contracts import Watch, unwatched
 from compress.data.reading import file_corpus
-from compress.data.tables.table import WORD_END, Rows, format_count, spread_places
+from compress.data.tables.table import WORD_END, Rows, spread_places
 from compress.data.task import Task
 from compress.data.text.baselines import words_of
-from compress.errors import ExitCode, UserError
+from compress.errors import ExitCode, UserError, format_count
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
 

@@ -22,10 +22,10 @@ from compress.data.reading.unlabelled import count_words, join_unlabelled, read_
 from compress.data.tables import splits as splitting
 from compress.data.tables import table
 from compress.data.tables.label_order import Labels
-from compress.data.tables.table import Rows, Table, drop_rows, first_rows, format_count
+from compress.data.tables.table import Rows, Table, drop_rows, first_rows
 from compress.data.task import METRIC, Choices, Task
 from compress.data.text import texts
-from compress.errors import UserError, printable
+from compress.errors import UserError, format_count, printable
 from compress.storage.spill import spill
 
 ALL = ("train", "validation", "test")

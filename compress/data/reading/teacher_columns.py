@@ -18,9 +18,9 @@ import numpy as np
 from compress.data.batches.ragged import LabelArray, Ragged
 from compress.data.reading.columns import values_in
 from compress.data.reading.frame import CHUNK, Column, Frame
-from compress.data.tables.table import first_rows, format_count
+from compress.data.tables.table import first_rows
 from compress.data.task import Task
-from compress.errors import UserError, did_you_mean, printable
+from compress.errors import UserError, did_you_mean, format_count, printable
 from compress.storage.spill import Spool, spill
 
 Form = Literal["auto", "probabilities", "logits", "scores", "labels"]

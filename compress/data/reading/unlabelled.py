@@ -16,9 +16,9 @@ from compress.data.reading.columns import RequestedColumns, TaskColumns
 from compress.data.reading.frame import Frame
 from compress.data.reading.names import make_unknown_error
 from compress.data.reading.teacher_columns import TeacherReader, make_untaught
-from compress.data.tables.table import Rows, first_rows, format_count
+from compress.data.tables.table import Rows, first_rows
 from compress.data.task import Task
-from compress.errors import UserError, printable
+from compress.errors import UserError, format_count, printable
 from compress.storage.spill import concatenate, spill
 
 PREFERRED = ("unlabelled", "train")

@@ -12,8 +12,8 @@ from compress.data.batches.ragged import Ragged
 from compress.data.reading.frame import Column
 from compress.data.tables.label_order import Labels, show_names
 from compress.data.tables.labels import Values, distinct_values, is_hidden, number
-from compress.data.tables.table import UNLABELLED, first_rows, format_count
-from compress.errors import UserError, printable
+from compress.data.tables.table import UNLABELLED, first_rows
+from compress.errors import UserError, format_count, printable
 from evaluation.quality.entities import repair, scheme_of, split_tag
 
 BadTags = Literal["refuse", "repair"]

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from compress.data.reading.frame import Column
 from compress.data.tables.label_order import Labels, is_unnamed, note_alike, reconcile, show_names
-from compress.data.tables.table import UNLABELLED, first_rows, format_count
-from compress.errors import UserError, list_some, nearest, printable
+from compress.data.tables.table import UNLABELLED, first_rows
+from compress.errors import UserError, format_count, list_some, nearest, printable
 from compress.storage.spill import note_read, pieces
 
 _WHOLE = re.compile(r"(-?[0-9]{1,18})(\.0+)?")  # what fits into 64 bits; "1.0" where a program made floats of it

@@ -9,8 +9,8 @@ import numpy as np
 
 from compress.data.reading.frame import Column
 from compress.data.tables.label_order import Labels
-from compress.data.tables.table import first_rows, format_count
-from compress.errors import UserError, printable
+from compress.data.tables.table import first_rows
+from compress.errors import UserError, format_count, printable
 
 NAME = "score"
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from compress.data.tables.table import Rows, format_count
-from compress.errors import UserError
+from compress.data.tables.table import Rows
+from compress.errors import UserError, format_count
 
 SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
 SMALLEST = 10  # rows below which nothing is cut

@@ -217,8 +217,3 @@ def drop_rows(
 def spread_places(count: int, most: int) -> np.ndarray:
     """At most so many places of `count` rows, evenly spaced, ascending."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
-
-
-def format_count(count: int, noun: str = "row") -> str:
-    """`1 row`, `1,234 rows`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -20,13 +20,13 @@ from compress.data.reading.frame import Column, Frame
 from compress.data.tables import answers
 from compress.data.tables.answer_spans import Reply, decode_spans
 from compress.data.tables.label_order import Labels
-from compress.data.tables.table import UNLABELLED, Rows, first_rows, format_count
+from compress.data.tables.table import UNLABELLED, Rows, first_rows
 from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
 from compress.data.text import baselines
 from compress.data.text.passages import Windows, encode_windows, gold_positions, overlap
 from compress.data.text.tokenizer import EncodedRows, Tokenizer
 from compress.encoder.config.encoder import HeadKind, Problem
-from compress.errors import UserError, printable
+from compress.errors import UserError, format_count, printable
 from evaluation.quality.agreement import divergence
 from evaluation.quality.answers import rules_of, score_answers
 from evaluation.quality.draws import of_mean

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from compress.data.batches.examples import Examples, examples_of
-from compress.data.tables.table import format_count
 from compress.data.text.passages import overlap
 from compress.data.text.tokenizer import EncodedRows, Tokenizer, check_length
+from compress.errors import format_count
 
 LONGEST = 1_000_000
 """Characters of one text; what is beyond is not read: tokenizers take minutes and gigabytes for megabytes."""

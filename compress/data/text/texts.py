@@ -10,8 +10,8 @@ import pyarrow as pa
 from compress.data.batches.ragged import marks
 from compress.data.reading.columns import is_text
 from compress.data.reading.frame import Column
-from compress.data.tables.table import SLICE, Rows, first_rows, format_count, values_of
-from compress.errors import UserError, printable
+from compress.data.tables.table import SLICE, Rows, first_rows, values_of
+from compress.errors import UserError, format_count, printable
 from compress.storage.spill import Spool, pieces
 
 GROUP = 1 << 19

@@ -14,9 +14,9 @@ from compress.data.batches.ragged import bounds_of
 from compress.data.reading.columns import values_in
 from compress.data.reading.frame import CHUNK, Column
 from compress.data.tables.label_lists import is_list, lists
-from compress.data.tables.table import first_rows, format_count
+from compress.data.tables.table import first_rows
 from compress.data.text.tokenizer import SHORTEST, Tokenizer, check_length
-from compress.errors import UserError, printable
+from compress.errors import UserError, format_count, printable
 
 # A run of letters and digits with the marks that stand inside words and names, or one other character; Chinese,
 # Japanese and Korean characters stand alone, as BERT's tokenizers cut them.

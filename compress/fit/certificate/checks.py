@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from compress.errors import format_count
 from compress.fit.certificate import document as certificate
 from compress.modelfolder.open import file_digest
 from compress.report.rows import format_figure, title
@@ -81,7 +82,7 @@ def check_kit_latency(found: Mapping[str, Any]) -> CheckedStatement:
     latency, bound = found["latency"], found["bounds"]["max_ms"]
     device, threads = (found["device"][key] for key in ("device", "threads"))
     said = "estimated: " if certificate.is_slow(latency) else ""
-    said += f"{latency['ms']:.2f} ms on {device}, {threads} thread{'s' * (threads != '1')}"
+    said += f"{latency['ms']:.2f} ms on {device}, {format_count(int(threads), 'thread')}"
     predicted = latency["kit"]["predicted_ms"]
     if predicted is not None:
         said += f", predicted: {predicted:.2f} ({100 * (latency['ms'] / predicted - 1):+.1f} %)"

@@ -15,9 +15,8 @@ from typing import Any
 from pydantic import ValidationError
 
 import compress
-from compress.data.tables.table import format_count
 from compress.data.text.tokenizer import Tokenizer
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.fit.certificate.schema import CertificateContent
 from compress.fit.cost.serving import Serving
 from compress.fit.make.evaluator import STEADY, Evaluator, Timing

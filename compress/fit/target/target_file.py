@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import compress
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
-from compress.errors import UserError, describe, did_you_mean, printable
+from compress.errors import UserError, describe, did_you_mean, format_count, printable
 from compress.fit.cost.assembly import SampleCost, assemble_blocks
 from compress.fit.cost.block_table import describe_shape
 from compress.fit.cost.blocks import Blocks
@@ -111,7 +111,7 @@ class Target:
         """For people: the file, the processor and the threads."""
         device = self.content.device
         limits = f", {device.limits}" if device.limits else ""
-        return f"{self.path.name} ({device.device}, {device.threads} thread{'s' * (device.threads != '1')}{limits})"
+        return f"{self.path.name} ({device.device}, {format_count(int(device.threads), 'thread')}{limits})"
 
     def require_shape(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> None:
         """Raises UserError where it was measured for models of another shape, or of other blocks."""

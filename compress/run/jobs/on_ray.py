@@ -22,8 +22,7 @@ from typing import Any
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.cpus import read_cpus
-from compress.data.tables.table import format_count
-from compress.errors import ExitCode, Stopped, UserError
+from compress.errors import ExitCode, Stopped, UserError, format_count
 from compress.run.jobs.child import explain_end, interrupt, start
 from compress.run.jobs.job import write_failure
 from compress.run.jobs.memory import KillWatch, estimate_bytes

@@ -16,7 +16,7 @@ from pathlib import Path
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.cpus import read_cpus, share_cpus
-from compress.errors import ExitCode, Stopped, UserError
+from compress.errors import ExitCode, Stopped, UserError, format_count
 from compress.run.folder import claim, make_base, note_new_run, read_record, resumable, resume_command
 from compress.run.jobs.job import Job, JobSet, place_jobs
 from compress.run.jobs.outcome import Outcome
@@ -136,10 +136,10 @@ def choose_executor(options: RunOptions, jobs: int, console: Console, *, timed: 
         return ThisProcess()
     threads = options.threads if isinstance(options.threads, int) else share_cpus(workers, cpus)
     disturbed = "; latencies are measured while the other workers compute" if timed else ""
-    console.note(f"{workers} workers, {threads} CPU thread{'' if threads == 1 else 's'} each{disturbed}")
+    console.note(f"{workers} workers, {format_count(threads, 'CPU thread')} each{disturbed}")
     if workers * threads > cpus.usable:
         console.note(
-            f"{workers * threads} threads compete for {cpus.usable} CPU{'' if cpus.usable == 1 else 's'}: fewer "
+            f"{workers * threads} threads compete for {format_count(cpus.usable, 'CPU')}: fewer "
             "workers or --threads are usually faster"
         )
     return LocalWorkers(workers, threads, _list_gpus() if options.device == "cuda" else [])

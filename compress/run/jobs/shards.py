@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from compress.console import Console
 from compress.contracts import RunOptions, StageSpec
-from compress.data.tables.table import format_count
+from compress.errors import format_count
 from compress.run.announced import announce_stage
 from compress.run.folder import FAILURE
 from compress.run.jobs.runner import choose_executor, do_jobs, hold_cluster, join_errors

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compress.console import Console
-from compress.data.tables.table import format_count
-from compress.errors import ExitCode, UserError
+from compress.errors import ExitCode, UserError, format_count
 from compress.storage.disk import human_bytes
 from compress.storage.parcels import Parcel, ParcelInfo, plan_parcels
 from compress.tracking.names import redact

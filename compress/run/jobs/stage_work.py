@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from compress.console import Console
 from compress.contracts import ChainOptions, RunOptions
-from compress.data.tables.table import format_count
+from compress.errors import format_count
 from compress.run.announced import build_announced
 from compress.run.jobs.work import ByWorkers, WorkerJob, ending_all
 from compress.stages.shared.stage import SharedParts, SharingStage, StageServices

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from compress.data.tables.table import Rows, Table, format_count
+from compress.data.tables.table import Rows, Table
 from compress.data.tasks import task_of
 from compress.data.text.rewording import KEPT, Passage, copies, mix_spans, passages
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import prepare
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import load_model
 from compress.modelfolder.resolve import resolve

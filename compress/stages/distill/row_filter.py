@@ -14,10 +14,10 @@ import torch
 
 from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.ragged import Ragged
-from compress.data.tables.table import Rows, format_count
+from compress.data.tables.table import Rows
 from compress.data.task import Task
 from compress.data.text.tokenizer import Tokenizer
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.stages.distill.probe import TOKENS, AskedModel
 from compress.stages.distill.row_filter_spec import RowFilterSpec
 from compress.stages.shared.stage import StageContext

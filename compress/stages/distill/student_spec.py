@@ -9,8 +9,7 @@ from pydantic import Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from compress.contracts import Frozen, ListOf
-from compress.data.tables.table import format_count
-from compress.errors import describe, nearest, printable
+from compress.errors import describe, format_count, nearest, printable
 
 LAYER_RULES = ("every-other", "every-other-from-last", "first", "last", "uniform")
 STARTS = ("teacher", "selection", "svd", "projection", "random")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from compress.data.batches.ragged import Ragged
-from compress.data.tables.table import Rows, Table, format_count
+from compress.data.tables.table import Rows, Table
 from compress.data.tasks import task_of
 from compress.data.text.texts import find_overlap
 from compress.data.text.tokenizer import Tokenizer
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import EnsembleTeacher
 from compress.modelfolder.folder import LoadedModel, load_model

@@ -12,7 +12,7 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.config.token_dropping import find_head_obstacle
 from compress.encoder.config.unsupported import refuse_dropped_tokens
 from compress.encoder.reshape.dropped_tokens import drop_tokens
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.stages.drop_tokens.choosing import PlanTrial, ProvenPlan, choose_plan, tabulate
 from compress.stages.drop_tokens.plans import Plan
@@ -113,7 +113,7 @@ def _spread(percentages: Plan, depth: int) -> Plan:
         return percentages * depth
     if len(percentages) != depth:
         raise UserError(
-            f"found {len(percentages)} percentages, the model has {depth} layer{'s' if depth > 1 else ''}",
+            f"found {len(percentages)} percentages, the model has {format_count(depth, 'layer')}",
             where="keep_tokens",
             do=f"give {depth}, one for each layer, or a single one for all" if depth > 1 else "give one",
         )

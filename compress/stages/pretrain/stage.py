@@ -18,6 +18,7 @@ from compress.data.text.noise import EachEpoch
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig
 from compress.encoder.modules.model import Model
+from compress.errors import format_count
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.names import model_label
 from compress.objectives.masked_lm import Objective as MaskedLM
@@ -81,7 +82,7 @@ class Stage:
             if folder is None:
                 return "pretrain the model further", None
             return f"pretrain {model_label(folder)} further", modelfolder.inspect(folder).config.hidden
-        groups = "" if e.groups is None else f" in {e.groups} group{'s' * (e.groups != 1)} of {e.inner}"
+        groups = "" if e.groups is None else f" in {format_count(e.groups, 'group')} of {e.inner}"
         shape = f"{e.layers} layers x {e.hidden} ({e.heads} heads, feed-forward {e.intermediate_size})"
         return f"pretrain {shape}{groups}", e.hidden
 

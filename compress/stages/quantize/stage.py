@@ -20,6 +20,7 @@ from compress.encoder.infer.prepare import prepare
 from compress.encoder.integers.convert import calibrate, plan_quantization, quantize_model
 from compress.encoder.integers.fake_quantized import list_quantized_modules
 from compress.encoder.modules.model import Model
+from compress.errors import format_count
 from compress.modelfolder.folder import LoadedModel, load_model
 from compress.stages.quantize.report import Report
 from compress.stages.quantize.sensitivity import Damage, FallbackTrial, Scan, fewest_back
@@ -51,7 +52,7 @@ class Stage:
 
     def plan(self) -> list[str]:
         s = self.spec
-        rules = f"{len(s.rules)} rule{'s' * (len(s.rules) != 1)}" if s.rules else ""
+        rules = format_count(len(s.rules), "rule") if s.rules else ""
         how = " and ".join(part for part in (f"scheme {s.scheme}" if s.scheme else "", rules) if part)
         bound = (
             ""

@@ -4,8 +4,7 @@ wrong. The rule is `evaluation.learn_then_test`."""
 
 from __future__ import annotations
 
-from compress.data.tables.table import format_count
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from evaluation.learn_then_test import count_known_rows_needed
 
 SPLIT = "validation"

@@ -7,10 +7,10 @@ import logging
 import numpy as np
 
 from compress.data.batches.examples import Examples
-from compress.data.tables.table import Rows, Table, format_count
+from compress.data.tables.table import Rows, Table
 from compress.data.text import texts
 from compress.data.text.tokenizer import Tokenizer
-from compress.errors import UserError
+from compress.errors import UserError, format_count
 from compress.stages.shared.stage import StageContext
 from compress.storage.spill import pieces
 
