@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from compress.compare.rows import CONDITIONS, SERVING, Row
+from compress.compare.rows import CONDITIONS, SERVING, SPEEDUP, Row
 from compress.contracts import fixed_length_of
 from compress.errors import ExitCode, UserError, format_count, list_some, printable
 from compress.report.rows import title
@@ -29,7 +31,10 @@ class RankedRow:
 
 def rank_rows(rows: Sequence[Row]) -> tuple[list[RankedRow], list[str]]:
     """Every row with its place, in their order, and what must be said beside the table."""
-    able = [(row, c) for row in rows if (c := row.candidate) is not None]
+    paced = _set_one_pace(rows)
+    able = [
+        (row, replace(c, latency=paced.get(id(row), c.latency))) for row in rows if (c := row.candidate) is not None
+    ]
     verdicts = frontier([c for _, c in able])
     found, single = {}, []
     for (row, _), verdict in zip(able, verdicts, strict=True):
@@ -39,7 +44,31 @@ def rank_rows(rows: Sequence[Row]) -> tuple[list[RankedRow], list[str]]:
         if verdict.unpaired or (place == DOMINATED and not verdict.paired):
             single.append(row.name)
     judged = [found.get(id(row), RankedRow(row, UNRANKED)) for row in rows]
-    return judged, _describe_ranking(rows, [row for row, _ in able], single)
+    lines = _describe_ranking(rows, [row for row, _ in able], single)
+    apart = (abs(math.log(paced[id(row)] / row.latency)) for row in rows if id(row) in paced and row.latency)
+    if max(apart, default=0) > math.log1p(TOLERANCE):
+        lines.append(
+            "the machine's speed differed between runs, so models of one teacher are ranked by their speedup over it"
+        )
+    return judged, lines
+
+
+def _set_one_pace(rows: Sequence[Row]) -> dict[int, float]:
+    """Latencies in ms by id of rows that were timed in turn with one teacher, in the same or in several runs: the
+    teacher's latency over the row's speedup, since a machine's pace differs from run to run."""
+    timed = [(row, row.latency, row.values.get(SPEEDUP)) for row in rows if row.latency is not None]
+    told: dict[tuple[str, tuple[str, ...] | None], list[float]] = {}  # by what was timed beside it
+    own: dict[tuple[str | None, tuple[str, ...] | None], list[float]] = {}
+    for row, ms, speedup in timed:
+        own.setdefault((row.fingerprint, row.conditions), []).append(ms)
+        if row.beside is not None and speedup is not None:
+            told.setdefault((row.beside, row.conditions), []).append(ms * speedup)
+    teachers = {key: statistics.median(own.get(key, found)) for key, found in told.items()}
+    return {
+        id(row): teachers[row.beside, row.conditions] / speedup
+        for row, _, speedup in timed
+        if row.beside is not None and row.beside != row.fingerprint and speedup is not None
+    }
 
 
 def in_words(conditions: Sequence[str]) -> str:

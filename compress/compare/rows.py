@@ -82,6 +82,12 @@ class Row:
         return None if LATENCY not in self.values else tuple(self.condition(name) for name in CONDITIONS)
 
     @property
+    def latency(self) -> float | None:
+        """In ms: the mean over texts where texts were timed, since the median of a cascade is that of its first model
+        alone; None where nothing was timed."""
+        return self.values.get(MEAN, self.values.get(LATENCY))
+
+    @property
     def runtime(self) -> str | None:
         """What computed its answers, without the version; None where nothing was timed."""
         return None if LATENCY not in self.values else re.split("[ ,]", self.condition(RUNTIME))[0]
@@ -116,8 +122,7 @@ class Row:
 
     @property
     def candidate(self) -> Candidate | None:
-        """For the frontier; None where quality, its interval or the size are not known. Its latency is the mean over
-        texts where texts were timed: the median of a cascade is that of its first model alone."""
+        """For the frontier; None where quality, its interval or the size are not known."""
         value, low, high = self.quality or (None, None, None)
         size = self.values.get(SIZE)
         if value is None or low is None or high is None or size is None:
@@ -126,8 +131,7 @@ class Row:
             return None
         figures = self.resampled if self.resampled is not None and self.resampled.metric == self.metric else None
         exact = value if figures is None else figures.value  # the store keeps six digits: equal models must be equal
-        latency = self.values.get(MEAN, self.values.get(LATENCY))
-        return Candidate(exact, low, high, size, latency, self.data, self.conditions, figures, self.shape)
+        return Candidate(exact, low, high, size, self.latency, self.data, self.conditions, figures, self.shape)
 
 
 def drop_busy_speeds(values: Mapping[str, float], context: Mapping[str, str]) -> dict[str, float]:

@@ -123,20 +123,11 @@ def test_runs_of_one_command_were_timed_together() -> None:
 
 def test_runs_of_one_teacher_are_compared_by_what_each_timed_beside_it() -> None:
     """The machine was twice as fast in the second run: its milliseconds say nothing of the first one's models."""
-
-    def stored(name: str, number: str, above: str, size: float, ms: float, model: str, **more: Any) -> Row:
-        facts = {"fingerprint": model} | more.pop("facts", {})
-        one = row(name, 180, size, ms, facts=facts, **more)
-        return dataclasses.replace(one, run=StoredRun(number, name, "toy", 0, "", tags={PARENT: above}))
-
-    def make_speed(value: float) -> dict[str, float]:
-        return {f"{SPEEDUP}{end}": value + change for end, change in (("", 0), ("_low", -0.1), ("_high", 0.1))}
-
     rows = name_teachers([
-        stored("slow", "1", "", 20.0, 4.0, "a", values=make_speed(2.0)),
-        stored("teacher", "2", "1", 40.0, 8.0, "t", **TEACHER),
-        stored("fast", "3", "", 10.0, 1.0, "b", values=make_speed(4.0)),
-        stored("teacher again", "4", "3", 40.0, 4.0, "t", **TEACHER),
+        _stored("slow", "1", "", 20.0, 4.0, "a", values=_speed(2.0)),
+        _stored("teacher", "2", "1", 40.0, 8.0, "t", **TEACHER),
+        _stored("fast", "3", "", 10.0, 1.0, "b", values=_speed(4.0)),
+        _stored("teacher again", "4", "3", 40.0, 4.0, "t", **TEACHER),
     ])  # fmt: skip
     assert [one.beside for one in rows] == ["t", None, "t", None]
     once, _ = one_row_each(rows)
@@ -146,6 +137,31 @@ def test_runs_of_one_teacher_are_compared_by_what_each_timed_beside_it() -> None
     assert found.reasons["slow"] == "2.0x larger and 2.0x slower"
     several = dataclasses.replace(rows[3], facts={**rows[3].facts, "fingerprint": "other"}, run=rows[1].run)
     assert name_teachers([rows[0], rows[1], several])[0].beside is None, "an ensemble"
+
+
+def test_models_of_one_teacher_are_ranked_by_what_each_timed_beside_it() -> None:
+    """In the milliseconds of the second run, whose machine was twice as fast, `fast` would not be the faster one."""
+    fast = _stored("fast", "1", "", 20.0, 4.0, "a", values=_speed(4.0))
+    slow = _stored("slow", "3", "", 20.0, 3.0, "b", values=_speed(8 / 3))
+    teachers = _stored("t", "2", "1", 40.0, 16.0, "t", **TEACHER), _stored("t", "4", "3", 40.0, 8.0, "t", **TEACHER)
+    for shown in ((), teachers[:1], teachers):
+        rows = name_teachers([fast, slow, *teachers])
+        judged, notes = rank_rows([*rows[:2], *rows[2 : 2 + len(shown)]])
+        assert [(one.place, one.by) for one in judged[:2]] == [("on it", None), ("dominated", "fast")]
+        assert any("the machine's speed differed between runs" in note for note in notes)
+    alone, notes = rank_rows([fast, slow])
+    assert [(one.place, one.by) for one in alone] == [("dominated", "slow"), ("on it", None)], "of no known teacher"
+    assert not any("differed" in note for note in notes)
+
+
+def _stored(name: str, number: str, above: str, size: float, ms: float, model: str, **more: Any) -> Row:
+    facts = {"fingerprint": model} | more.pop("facts", {})
+    one = row(name, 180, size, ms, facts=facts, **more)
+    return dataclasses.replace(one, run=StoredRun(number, name, "toy", 0, "", tags={PARENT: above}))
+
+
+def _speed(value: float) -> dict[str, float]:
+    return {f"{SPEEDUP}{end}": value + change for end, change in (("", 0), ("_low", -0.1), ("_high", 0.1))}
 
 
 SHAPE: dict[str, Any] = {"values": {"size/params_m": 2.0, "size/params_no_embedding_m": 1.0, "speed/gflops": 0.123457}}
