@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from compress.data.tables.splits import SHARES, complete, keys, split_rows
 from compress.data.tables.table import Rows
+from compress.data.text.texts import note_repeats
 from compress.errors import UserError
 
 
@@ -50,6 +51,19 @@ def test_keys_follow_content_and_seed() -> None:
     assert keys(rows_of(["a"]), 1)[0] != found[0]
     joined = keys(rows_of(["ab", "a"], text_pair=["c", "bc"]), 0)
     assert joined[0] != joined[1], "two texts do not run together"
+
+
+def test_rows_that_differ_in_case_and_spaces_stay_together() -> None:
+    """`note_repeats` counts these as found in train, so a cut of our own must not divide them."""
+    twins = [f"{'A' if i % 2 else 'a'}  text{' ' * (i % 3)} {i // 6}" for i in range(300)]
+    parts = split_rows(rows_of(twins), SHARES, 0, "set")
+    held = [{" ".join(text.lower().split()) for text in part.texts} for part in parts.values()]
+    assert len(set.union(*held)) == sum(map(len, held)) == 50
+    notes: list[str] = []
+    note_repeats(parts, notes)
+    assert [note.split(":")[0] for note in notes] == ["train"]
+    backwards = split_rows(rows_of(twins[::-1]), SHARES, 0, "set")
+    assert {n: sorted(p.texts) for n, p in backwards.items()} == {n: sorted(p.texts) for n, p in parts.items()}
 
 
 def test_questions_about_one_context_stay_together() -> None:

@@ -78,7 +78,7 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
     train = splits.get("train")
     if train is None:
         return
-    known = _contents(train)
+    known = hash_contents(train)
     repeats, conflicts = count_repeats(known, marks(train.labels))
     if repeats:
         also = f", {format_count(conflicts)} of them with a different label" if conflicts else ""
@@ -87,7 +87,7 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
         rows = splits.get(split)
         if rows is None:
             continue
-        again = is_among(_contents(rows), known)
+        again = is_among(hash_contents(rows), known)
         if again.any():
             share = 100 * again.mean()
             notes.append(
@@ -98,10 +98,10 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
 
 def find_overlap(rows: Rows, others: Sequence[Rows], *, exact: bool = False) -> np.ndarray:
     """(N,) bool: rows whose texts are those of a row of the others, up to case and spaces. exact: to the letter."""
-    contents = _contents(rows, exact)
+    contents = hash_contents(rows, exact)
     found = np.zeros(len(rows), bool)
     for other in others:
-        found |= is_among(contents, _contents(other, exact))
+        found |= is_among(contents, hash_contents(other, exact))
     return found
 
 
@@ -137,7 +137,7 @@ def _alike(contents: np.ndarray) -> Iterator[np.ndarray]:
         yield np.concatenate(found)
 
 
-def _contents(rows: Rows, exact: bool = False) -> np.ndarray:
+def hash_contents(rows: Rows, exact: bool = False) -> np.ndarray:
     """(N,) int64, equal for texts that differ in case and spaces only; of a giant text its start and length count.
     exact: equal for equal texts."""
     out = Spool(np.int64)
