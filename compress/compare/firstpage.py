@@ -16,7 +16,7 @@ from compress.compare.gather import holds_model, read_resampled
 from compress.compare.query import PARETO as PARETO_COLUMN
 from compress.compare.query import QUALITY
 from compress.compare.rows import LATENCY, MISSING, SIZE, Row, name_teachers, of_run, unique
-from compress.compare.verdict import Verdict, decide
+from compress.compare.verdict import NO_VERDICT, Verdict, decide, lacks_labels
 from compress.report.rows import markdown, title
 from compress.tracking import finished
 from compress.tracking.firstpage import END, HEADING, write_page
@@ -120,6 +120,8 @@ def _conclude(judged: Sequence[RankedRow]) -> tuple[str, Verdict | None]:
     verdict = decide(judged)
     if verdict is not None:
         return verdict.sentence, verdict
+    if lacks_labels(judged):
+        return NO_VERDICT, None
     if not judged:
         return "no run of this experiment has measured a model that could be shipped", None
     return "nothing to compare yet; a verdict needs two models that are measured on the same data", None

@@ -12,7 +12,7 @@ from compress.compare.frontier import RankedRow, rank_rows, require_like
 from compress.compare.gather import ComparedRows, is_model, models_of, one_row_each, runs_of
 from compress.compare.query import QUALITY, check_key, filter_rows, ordered
 from compress.compare.rows import name_teachers
-from compress.compare.verdict import decide
+from compress.compare.verdict import decide, list_lines
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, UserError
@@ -79,6 +79,7 @@ def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
     judged, notes = rank_rows(rows)
     notes = [*notes, *gathered.notes, *left_out]
     verdict = decide(judged)
+    conclusion = list_lines(judged, verdict)
     heads, cells = table.heads(keys, rows), [table.cells(j, keys) for j in judged]
     if asked.markdown:
         console.result(markdown(tuple(heads), [tuple(line) for line in cells]))
@@ -100,9 +101,8 @@ def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
         print_groups(console, list(shown.values()))
     elif asked.slices or asked.sliced:
         console.result("slices of runs are only on the page: add --html FILE")
-    if verdict is not None:
-        for line in verdict.lines():
-            console.result(line)
+    for line in conclusion:
+        console.result(line)
     document = table.document(judged, notes, verdict) | {
         "slices": _slices_as_json(shown),
         "groups": _groups_as_json(shown),
@@ -112,7 +112,7 @@ def compare(asked: CompareRequest, options: RunOptions) -> list[RankedRow]:
     if asked.html is not None or asked.log:
         from compress.compare.publish import log, page_of
 
-        notes = [*(verdict.lines() if verdict is not None else []), *notes]
+        notes = [*conclusion, *notes]
         text = page_of(judged, keys, notes, gathered, reader)
         if asked.html is not None:
             _write_file(console, asked.html, text)

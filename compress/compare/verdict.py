@@ -15,6 +15,10 @@ from evaluation.frontier import TOLERANCE
 from evaluation.quality.intervals import Interval
 
 SHOWN = 5  # models whose reasons are given
+WITHOUT_LABELS = ("cosine", "neighbour_overlap_10")
+"""Metrics that say how similar vectors are to the parent's. Every change lowers them, and the parent has none, so they
+do not tell what is lost."""
+NO_VERDICT = "none without labels: quality is how similar the vectors are to the parent's; use scored pairs or a search"
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class Verdict:
 
 
 def decide(judged: Sequence[RankedRow]) -> Verdict | None:
-    """The smallest and fastest model without a measurable loss of quality; None with fewer than two that compare.
+    """The smallest and fastest model without a measurable loss of quality; None with fewer than two that compare, and
+    where `lacks_labels`.
 
     The reference is the teacher, else the model of the highest quality. A loss is measurable where the interval of the
     difference to the reference lies below zero. Of those without one, the model with the largest product of how many
@@ -48,7 +53,7 @@ def decide(judged: Sequence[RankedRow]) -> Verdict | None:
     counts as equal.
     """
     rows = _select_comparable([j.row for j in judged])
-    if len(rows) < 2:
+    if len(rows) < 2 or lacks_labels(judged):
         return None
     reference = max(rows, key=lambda row: (row.facts.get("role") == "teacher", row.quality or (0.0,), row.values[SIZE]))
     others = [row for row in rows if row is not reference]
@@ -72,6 +77,19 @@ def decide(judged: Sequence[RankedRow]) -> Verdict | None:
         costs, loss = ", ".join(_describe_costs(best, reference)), _describe_difference(best, losses[id(best)])
         sentence = f"ship {best.name}: {costs}, {loss}, against {reference.name}"
     return Verdict(best.name, reference.name, sentence, reasons)
+
+
+def list_lines(judged: Sequence[RankedRow], verdict: Verdict | None) -> list[str]:
+    """What `decide` found, as printed."""
+    if verdict is not None:
+        return verdict.lines()
+    return [f"verdict: {NO_VERDICT}"] if lacks_labels(judged) else []
+
+
+def lacks_labels(judged: Sequence[RankedRow]) -> bool:
+    """Whether quality is the similarity of vectors to a parent's (WITHOUT_LABELS) where most rows were measured."""
+    rows = _select_comparable([j.row for j in judged])
+    return bool(rows) and rows[0].metric in WITHOUT_LABELS
 
 
 def _select_comparable(rows: Sequence[Row]) -> list[Row]:

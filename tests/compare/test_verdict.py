@@ -11,7 +11,7 @@ from compare_rows import row
 from compress.compare.frontier import rank_rows
 from compress.compare.gather import one_row_each
 from compress.compare.rows import SPEEDUP, Row, name_teachers
-from compress.compare.verdict import Verdict, _describe_difference, decide
+from compress.compare.verdict import WITHOUT_LABELS, Verdict, _describe_difference, decide, list_lines
 from compress.tracking.reading import PARENT, StoredRun
 from evaluation.quality.intervals import Interval
 
@@ -59,6 +59,20 @@ def test_nothing_is_shipped_that_loses_measurably() -> None:
 def test_without_a_teacher_the_best_is_the_reference() -> None:
     found = verdict(row("a", 178, 10.0, 3.0), row("b", 180, 40.0, 8.0))
     assert (found.ship, found.against) == ("a", "b")
+
+
+@pytest.mark.parametrize("metric", WITHOUT_LABELS)
+def test_similarity_to_the_parent_is_no_loss(metric: str) -> None:
+    """Any change lowers it, and the parent has none: the least changed model would always be kept."""
+    rows = []
+    for name, mb, value in (("int8", 20.0, 0.96), ("static", 10.0, 0.6)):
+        figures = {f"quality/{metric}{end}": value + by for end, by in (("", 0.0), ("_low", -0.02), ("_high", 0.02))}
+        rows.append(row(name, None, mb, mb, values=figures, context={"metric": metric}))
+    judged, _ = rank_rows([*rows, row("parent", None, 80.0, 90.0, **TEACHER)])
+    assert [one.place for one in judged] == ["on it", "on it", "not ranked"]
+    assert decide(judged) is None
+    assert list_lines(judged, None)[0].startswith("verdict: none without labels: quality is how similar the vectors")
+    assert list_lines(rank_rows([row("one"), row("other")])[0], None) == []
 
 
 def test_what_does_not_compare_says_why() -> None:
