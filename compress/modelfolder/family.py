@@ -41,6 +41,7 @@ class Description:
     fused: stored name → our parameter names of which it is the concatenation along the first dimension.
     split: the opposite, our parameter name → stored names of equal parts whose concatenation it is.
     zeros: our parameter names that are stored nowhere because they are zero.
+    first_rows: our name of a table → stored table whose first row is added to each of its rows.
     """
 
     encoder: EncoderConfig
@@ -51,12 +52,13 @@ class Description:
     fused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     split: dict[str, tuple[str, ...]] = field(default_factory=dict)
     zeros: frozenset[str] = frozenset()
+    first_rows: dict[str, str] = field(default_factory=dict)
 
     @property
     def stored(self) -> list[str]:
         """The names of all tensors that must be stored."""
         parts = [name for names in self.split.values() for name in names]
-        return [*self.names.values(), *self.fused, *parts]
+        return [*self.names.values(), *self.fused, *parts, *self.first_rows.values()]
 
     @property
     def parameters(self) -> set[str]:

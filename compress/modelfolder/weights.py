@@ -146,6 +146,9 @@ def check(description: Description, stored: Mapping[str, StoredTensor], where: s
     for ours, parts in description.split.items():
         for theirs in parts:
             _check_one(stored[theirs], (shapes[ours][0] // len(parts), *shapes[ours][1:]))
+    for ours, theirs in description.first_rows.items():
+        rows = max([1, *stored[theirs].shape[:1]])  # of any number
+        _check_one(stored[theirs], (rows, *shapes[ours][1:]))
     kinds = {stored[present[theirs]].kind for theirs in promised} - {"F32"}
     return [f"weights stored as {_KINDS[kind]} were converted to float32" for kind in sorted(kinds)]
 
@@ -165,7 +168,10 @@ def read(description: Description, stored: Mapping[str, StoredTensor]) -> dict[s
             safe.require_finite({name: tensors[name] for name in canonical.values()}, str(file))
     for alias, kept in description.copies.items():
         _settle_copy(tensors, stored, alias, kept)
-    return {ours: tensors[theirs] for ours, theirs in description.names.items()} | _rearrange(description, tensors)
+    found = {ours: tensors[theirs] for ours, theirs in description.names.items()}
+    for ours, theirs in description.first_rows.items():
+        found[ours] = found[ours] + tensors[theirs][0]
+    return found | _rearrange(description, tensors)
 
 
 def _rearrange(description: Description, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

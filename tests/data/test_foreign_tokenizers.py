@@ -20,7 +20,7 @@ TEXTS = [f"the {a} was {b} and I {c} it" for a in ("film", "plot") for b in ("go
 PAIR = ("the film was good", "I liked it, naïve as I am 日本")
 TWICE = ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta")
 """Families whose pairs have two separators between them."""
-FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "nomic_bert", *TWICE)
+FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "ernie", "modernbert", "nomic_bert", *TWICE)
 
 
 @pytest.fixture(scope="module")

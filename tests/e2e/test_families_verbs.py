@@ -47,6 +47,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "distilbert": ("DistilBert", DISTILBERT),
     "electra": ("Electra", {**SHAPE, "embedding_size": 8}),
+    "ernie": ("Ernie", {**SHAPE, "use_task_id": True}),
     "longformer": ("Longformer", {**SHAPE, "type_vocab_size": 1, "attention_window": 8}),
     "modernbert": ("ModernBert", {**SHAPE, "local_attention": 8}),
     "mpnet": ("MPNet", SHAPE),

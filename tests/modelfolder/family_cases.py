@@ -97,6 +97,11 @@ CASES: Mapping[str, Case] = {
         segments=False,
     ),
     "electra": Case("Electra", {**SHAPE, "embedding_size": 12}, {**BARE, "ForPreTraining": {"rtd"}, **TASKS}),
+    "ernie": Case(
+        "Ernie",
+        {**SHAPE, "type_vocab_size": 4},
+        {**BARE, "ForPreTraining": {"mlm", "pair"}, "ForNextSentencePrediction": {"pair"}, **TASKS},
+    ),
     "longformer": Case(
         "Longformer",
         {**ROBERTA, "attention_window": [4, 8, 4]},

@@ -67,16 +67,15 @@ def test_buffers_copies_and_unread_keys_are_no_hindrance(family: str, hf: Module
     table = next(
         t for n, t in reference.state_dict().items() if n.endswith(("word_embeddings.weight", "tok_embeddings.weight"))
     )
+    as_bert = {"cls.predictions.decoder.weight": table, "cls.predictions.decoder.bias": reference_bias(reference)}
     extra = {
         "albert": {"predictions.decoder.weight": table, "predictions.decoder.bias": reference_bias(reference)},
-        "bert": {"cls.predictions.decoder.weight": table, "cls.predictions.decoder.bias": reference_bias(reference)},
+        "bert": as_bert,
         "deberta-v2": {"mask_predictions.dense.weight": table, "deberta.embeddings.position_embeddings.weight": table},
         "electra": {"generator_lm_head.weight": table},
         "modernbert": {"decoder.weight": table},
-        "nomic_bert": {
-            "cls.predictions.decoder.weight": table,
-            "cls.predictions.decoder.bias": reference_bias(reference),
-        },
+        "ernie": as_bert,
+        "nomic_bert": as_bert,
     }.get(family, {"lm_head.decoder.weight": table, "lm_head.decoder.bias": reference_bias(reference)})
 
     def add(tensors: dict[str, Tensor]) -> None:

@@ -31,6 +31,7 @@ SPECIFIC: dict[str, dict[str, Any]] = {
     "deberta-v2": {"segments": 0, "pooler": False, "positions": "none", "disentangled": Disentangled(4, 20, norm=True)},
     "distilbert": {"segments": 0, "pooler": False},
     "electra": {"embedding": 12, "pooler": False},
+    "ernie": {},
     "longformer": {
         "segments": 1, "position_offset": 2, "pad_id": 1, "windows": (4, 4), "global_projections": True,
     },

@@ -35,6 +35,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "bert": {},
     "distilbert": {"segments": 0, "pooler": False},
     "electra": {**TABLES, "pooler": False},
+    "ernie": {},
     "albert": {**TABLES, "layer_groups": (0, 0)},
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
