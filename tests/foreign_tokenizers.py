@@ -86,7 +86,7 @@ def of_family(family: str, texts: Sequence[str]) -> dict[str, bytes]:
             (ROBERTA["sep"], ids["sep"]), (ROBERTA["cls"], ids["cls"])
         )
         return _files(made, ROBERTA, "RobertaTokenizer")
-    if family in ("xlm-roberta", "camembert"):
+    if family in ("xlm-roberta", "camembert", "gte"):
         made = unigram(texts, ROBERTA)
         _surround(made, ROBERTA, segments=False, twice=True)
         return _files(made, ROBERTA, "PreTrainedTokenizerFast")

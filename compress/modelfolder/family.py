@@ -42,6 +42,7 @@ class Description:
     split: the opposite, our parameter name → stored names of equal parts whose concatenation it is.
     zeros: our parameter names that are stored nowhere because they are zero.
     first_rows: our name of a table → stored table whose first row is added to each of its rows.
+    swapped: our parameter names whose halves are stored in the other order.
     """
 
     encoder: EncoderConfig
@@ -53,6 +54,7 @@ class Description:
     split: dict[str, tuple[str, ...]] = field(default_factory=dict)
     zeros: frozenset[str] = frozenset()
     first_rows: dict[str, str] = field(default_factory=dict)
+    swapped: frozenset[str] = frozenset()
 
     @property
     def stored(self) -> list[str]:
@@ -120,6 +122,10 @@ class Family(ABC):
     def list_split_tensors(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, tuple[str, ...]]:
         """Our parameter name → stored names, of every tensor of ours that is stored as several equal parts."""
         return {}
+
+    def list_swapped_tensors(self, config: EncoderConfig) -> frozenset[str]:
+        """Our parameter names of every tensor that is stored with its halves in the other order."""
+        return frozenset()
 
 
 DROPS_TOKENS = "it drops tokens between its layers"
@@ -221,10 +227,10 @@ def _nearest(config: EncoderConfig, preferred: str | None) -> str:
     if config.is_static:
         return "model2vec"
     if config.positions == "rotary":
-        return "nomic_bert" if config.segments else "modernbert"
+        return "gte" if not config.gate_bias else "nomic_bert" if config.segments else "modernbert"
     if config.disentangled is not None:
         return "deberta-v2"
-    if preferred in load_families() and preferred not in (NATIVE, "modernbert", "nomic_bert"):
+    if preferred in load_families() and preferred not in (NATIVE, "gte", "modernbert", "nomic_bert"):
         assert preferred is not None
         has_segments = preferred != "distilbert"
         if has_segments or not config.segments:
@@ -237,11 +243,12 @@ def _nearest(config: EncoderConfig, preferred: str | None) -> str:
 def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ()) -> str | None:
     """What hinders a stock family: shapes and wiring for which its config has no words.
 
-    expresses: what this family has words for all the same: "groups" (layers that share parameters), "embedding" (tables
-    of another width than the hidden size), "offset" (positions that do not start at row 0), "windows" (layers whose
-    tokens see a part of their sequence), "pre" (norms before each block), "rotary" (positions), "gated" (feed-forward
-    parts), "no_bias", "no_linear_bias" (matrices of layers without one, norms with one), "head_width" (heads that do
-    not add up to the hidden size), "relative_bias" (a bias of the scores by distance), "disentangled" (attention).
+    expresses: what this family has words for all the same: "groups" (layers that share parameters), "embedding"
+    (tables of another width than the hidden size), "offset" (positions that do not start at row 0), "windows" (layers
+    whose tokens see a part of their sequence), "pre" (norms before each block), "rotary" (positions), "gated" (feed-
+    forward parts), "no_bias", "no_linear_bias" (matrices of layers without one, norms with one), "no_gate_bias"
+    (gated feed-forward parts whose first matrix alone has none), "head_width" (heads that do not add up to the hidden
+    size), "relative_bias" (a bias of the scores by distance), "disentangled" (attention).
     """
     if config.is_static:
         return "it has no layers"
@@ -274,6 +281,8 @@ def describe_unsupported(config: EncoderConfig, expresses: Collection[str] = ())
         return "its linear layers and norms have no bias"
     if "no_linear_bias" not in expresses and not config.linear_bias:
         return "the matrices of its layers have no bias"
+    if "no_gate_bias" not in expresses and not config.gate_bias:
+        return "its gated feed-forward layers have no bias in their first matrix"
     if "offset" not in expresses and config.position_offset:
         return f"its positions start at row {config.position_offset}"
     if "windows" not in expresses and config.windows is not None:

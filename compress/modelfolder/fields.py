@@ -106,6 +106,17 @@ def divisible(fields: Fields, hidden_name: str, hidden: int, heads_name: str, he
     return hidden // heads
 
 
+def read_rotary_base(fields: Fields, default: float) -> float:
+    """θ of rotary positions that all layers share. Raises UserError for any but the plain kind."""
+    fields.refuse("rope_scaling", (), "only default rotary positions are supported")
+    row: Any = fields.values.get("rope_parameters")
+    if row is None:
+        return fields.number("rope_theta", least=1.0001, below=1e30, default=default)
+    if not isinstance(row, dict):
+        raise fields.wrong("rope_parameters", "an object with rope_type and rope_theta")
+    return rotary_base(row, "rope_parameters", fields.where, default)
+
+
 def rotary_base(row: Any, key: str, where: str, default: float) -> float:
     """θ of rotary positions, of a row of `rope_parameters` that `key` holds. Raises UserError for any but the plain
     kind."""

@@ -31,7 +31,7 @@ from compress.storage.trees import link_or_copy
 
 README = "README.md"
 _WIRING = ("vocabulary", "hidden", "width", "layers", "groups", "norm", "first_norm", "bias", "gated", "activation")
-_WIRING += ("linear_bias", "sharing", "project_first")
+_WIRING += ("linear_bias", "gate_bias", "sharing", "project_first")
 _WIRING += ("positions", "relative_bias", "disentangled")
 _WIRING += ("rotary_bases", "patterns", "global_projections", "max_positions", "position_offset", "segments", "pooler")
 _WIRING += ("kept_tokens",)
@@ -154,7 +154,10 @@ def _tensor_files(model: Model, state: Mapping[str, Tensor], family: Family | No
     if heads != model.head_configs:  # the tensors of an embedding lie in files of its modules
         state = {name: tensor for name, tensor in state.items() if not name.startswith("heads.task.")}
     known = {*names, *split, *(ours for parts in fused.values() for ours in parts)}
-    stock = {names[ours]: tensor for ours, tensor in state.items() if ours in names}
+    swapped = frozenset[str]() if family is None else family.list_swapped_tensors(model.config)
+    stock = {
+        names[ours]: weights.swap_halves(t) if ours in swapped else t for ours, t in state.items() if ours in names
+    }
     stock |= {theirs: torch.cat([state[name] for name in ours]) for theirs, ours in fused.items()}
     for ours, theirs in split.items():
         stock |= {name: part.clone() for name, part in zip(theirs, state[ours].chunk(len(theirs)), strict=True)}

@@ -79,8 +79,9 @@ class Stock(family.Family):
     """A family with BERT's wiring.
 
     classes: how its class names begin.  bare: how its tensor names begin in the bare class, without the body's prefix.
-     heads: kind of head → our tensor → stored tensor.  held: name of a head → what its
-    stored tensors begin with.  other_classes: classes beside the task's own → names of their heads.
+    heads: kind of head → our tensor → stored tensor.  held: name of a head → what its stored tensors begin with.
+    other_classes: classes beside the task's own → names of their heads.  needs_segments: whether its classes have
+    segment embeddings in any case.
     copies: stored tensor → the one it is tied to, of the masked-LM head.  expresses: see `family.describe_unsupported`.
     mlm_activation: of the masked-LM head where the class fixes it, None: the encoder's.
     keys: BERT's key → this family's, "" where it has none.  defaults: by BERT's key, where the config says nothing.
@@ -94,6 +95,7 @@ class Stock(family.Family):
     other_classes: Mapping[str, frozenset[str]]
     copies: Mapping[str, str] = MappingProxyType({})
     expresses: Collection[str] = ()
+    needs_segments: bool = True
     mlm_activation: Activation | None = None
     keys: Mapping[str, str] = MappingProxyType({})
     defaults: Mapping[str, Any] = MappingProxyType({})
@@ -165,7 +167,8 @@ class Stock(family.Family):
         names = self._all_names(config, heads)
         copies = dict(self.copies) if "mlm" in heads else {}
         fused, split = self._all_fused(config), self._all_split(config)
-        return Description(config, heads, names, copies, self.buffers(), fused, split)
+        swapped = self.list_swapped_tensors(config)
+        return Description(config, heads, names, copies, self.buffers(), fused, split, swapped=swapped)
 
     def read_heads(self, fields: Fields, shapes: Shapes) -> dict[str, HeadConfig]:
         """Every head that the class promises or the file holds."""
@@ -260,7 +263,7 @@ class Stock(family.Family):
             return reason
         if config.positions == "sinusoidal":
             return "its positions are fixed sinusoids, not a learned table"
-        if config.segments == 0:
+        if self.needs_segments and config.segments == 0:
             return "it has no segment embeddings"
         return self.head_objection(config, heads)
 

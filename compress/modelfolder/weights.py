@@ -169,9 +169,15 @@ def read(description: Description, stored: Mapping[str, StoredTensor]) -> dict[s
     for alias, kept in description.copies.items():
         _settle_copy(tensors, stored, alias, kept)
     found = {ours: tensors[theirs] for ours, theirs in description.names.items()}
+    found |= {ours: swap_halves(found[ours]) for ours in description.swapped}
     for ours, theirs in description.first_rows.items():
         found[ours] = found[ours] + tensors[theirs][0]
     return found | _rearrange(description, tensors)
+
+
+def swap_halves(tensor: Tensor) -> Tensor:
+    """The second half along the first dimension, then the first."""
+    return torch.cat(tensor.chunk(2)[::-1])
 
 
 def _rearrange(description: Description, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from compress.modelfolder import vocabulary
 
 TEXTS = [f"the {a} was {b} and I {c} it" for a in ("film", "plot") for b in ("good", "bad") for c in ("liked", "left")]
 PAIR = ("the film was good", "I liked it, naïve as I am 日本")
-TWICE = ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta")
+TWICE = ("camembert", "gte", "longformer", "mpnet", "roberta", "xlm-roberta")
 """Families whose pairs have two separators between them."""
 FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "ernie", "modernbert", "nomic_bert", *TWICE)
 

@@ -38,7 +38,7 @@ TASKS = {
     "token-classification": ("opinions-tags", "ForTokenClassification"),
     "question-answering": ("opinions-qa", "ForQuestionAnswering"),
 }
-WITHOUT = {("longformer", "question-answering"), ("nomic_bert", "question-answering")}
+WITHOUT = {(family, "question-answering") for family in ("gte", "longformer", "nomic_bert")}
 """No class of transformers computes these."""
 LENGTH = 64
 DROPOUT = 0.3
@@ -111,7 +111,7 @@ def _as_transformers(folder: Path, stock: str, family: str, examples: Any, logit
     model = getattr(transformers, stock).from_pretrained(folder).eval()
     drops = {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)}
     assert drops - ({0} if family == "deberta-v2" else set()) == {DROPOUT}  # its pooler has one of its own
-    takes_segments = family in ("albert", "bert", "electra", "ernie", "nomic_bert")
+    takes_segments = family in ("albert", "bert", "electra", "ernie", "gte", "nomic_bert")
     for row in range(len(examples)):
         span = slice(int(examples.offsets[row]), int(examples.offsets[row + 1]))
         inputs = {"input_ids": torch.from_numpy(examples.ids[span].astype(np.int64))[None]}

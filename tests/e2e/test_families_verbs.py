@@ -48,6 +48,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "distilbert": ("DistilBert", DISTILBERT),
     "electra": ("Electra", {**SHAPE, "embedding_size": 8}),
     "ernie": ("Ernie", {**SHAPE, "use_task_id": True}),
+    "gte": ("Gte", SHAPE),
     "longformer": ("Longformer", {**SHAPE, "type_vocab_size": 1, "attention_window": 8}),
     "modernbert": ("ModernBert", {**SHAPE, "local_attention": 8}),
     "mpnet": ("MPNet", SHAPE),
@@ -283,7 +284,7 @@ def _a_cut_is_as_by_hand(family: str, texts: list[str], compress: Cli) -> None:
     if family == "albert":  # one module, called once less
         base.encoder.config.num_hidden_layers = 2
     else:
-        flat = family in ("modernbert", "nomic_bert")
+        flat = family in ("gte", "modernbert", "nomic_bert")
         holder = base if flat else getattr(base, HOLDERS.get(family, "encoder"))
         name = "layers" if flat else "layer"
         setattr(holder, name, torch.nn.ModuleList([getattr(holder, name)[i] for i in kept]))

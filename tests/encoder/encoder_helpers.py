@@ -70,6 +70,9 @@ VARIATIONS: dict[str, EncoderConfig] = {
     "nomic": dataclasses.replace(
         UNIFORM, linear_bias=False, gated=True, activation="silu", positions="rotary", rotary_bases=(20.0,) * 3
     ),
+    "gte": dataclasses.replace(
+        UNIFORM, gate_bias=False, gated=True, segments=1, positions="rotary", rotary_bases=(20.0,) * 3
+    ),
 }
 RELAXED: dict[str, EncoderConfig] = {
     "own vectors": dataclasses.replace(UNIFORM, sharing=Sharing((0, 0, 1), (0, 0, 1))),

@@ -40,6 +40,7 @@ PLAIN: dict[str, Any] = {
 }
 ROTARY = {"positions": "rotary", "rotary_bases": (160.0, 10.0, 10.0), "segments": 0, "pooler": False}
 NOMIC = {"linear_bias": False, "gated": True, "activation": "silu", "positions": "rotary", "rotary_bases": (20.0,) * 3}
+GTE = {"gate_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (20.0,) * 3}
 DENSES = (DenseShape(16, tanh=True), DenseShape(8, bias=False))
 LOW = (("attention.query", 3), ("attention.output", 5), ("feed_forward.up", 7), ("feed_forward.down", 6))
 WIRINGS: dict[str, dict[str, Any]] = {
@@ -51,6 +52,7 @@ WIRINGS: dict[str, dict[str, Any]] = {
     "sinusoidal, no segments": {"segments": 0, "positions": "sinusoidal", "activation": "silu"},
     "pre-norm": {"norm": "pre"},
     "modernbert": {"norm": "pre", "first_norm": False, "bias": False, "gated": True, "windows": (None, 3, 2)} | ROTARY,
+    "gte": GTE,
     "nomic": NOMIC,
     "residuals": {"sharing": Sharing((0, 0, 1), (0, 1, 0), residual_rank=3)},
     "shared vectors": {"sharing": Sharing((0, 0, 0), (0, 0, 0), own_vectors=False)},

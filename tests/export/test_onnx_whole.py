@@ -40,6 +40,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "modernbert": {"norm": "pre", "first_norm": False, "bias": False, "gated": True} | floats.ROTARY,
     "deberta-v2": {"segments": 0, "pooler": False, "positions": "none", "disentangled": Disentangled(8, 20, norm=True)},
     "mpnet": {"segments": 0, "pooler": False, "position_offset": 2, "relative_bias": RelativeBias(8, 16)},
+    "gte": floats.GTE,
     "nomic_bert": floats.NOMIC,
     "roberta": {"segments": 1, "position_offset": 2},
 }
@@ -58,7 +59,7 @@ def drawn(seed: int) -> Model:
     if family == "modernbert":
         values["rotary_bases"] = tuple(dice.choice((160.0, 10.0)) for _ in shapes)
         values["windows"] = tuple(dice.choice((None, 2, 3)) for _ in shapes)
-    if family == "nomic_bert":
+    if family in ("gte", "nomic_bert"):
         values["rotary_bases"] = (20.0,) * depth
     heads = [h for h in HEADS if values.get("pooler", True) or h in ("none", "mlm", "tags", "questions")]
     head = dice.choice(heads)

@@ -55,6 +55,7 @@ BUILDS: Mapping[str, Mapping[str, Any]] = {
         "norm": "pre", "first_norm": False, "gated": True, "bias": False, "positions": "rotary", "segments": 0,
         "rotary_bases": (1e4, 1e3, 1e4), "windows": (None, 4, None),
     },
+    "gte": {"gate_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (1e3, 1e3, 1e3)},
     "nomic_bert": {"linear_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (1e3, 1e3, 1e3)},
 }  # fmt: skip
 KINDS: Mapping[str, tuple[HeadConfig, tuple[str, ...]]] = {

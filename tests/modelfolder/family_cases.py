@@ -102,6 +102,12 @@ CASES: Mapping[str, Case] = {
         {**SHAPE, "type_vocab_size": 4},
         {**BARE, "ForPreTraining": {"mlm", "pair"}, "ForNextSentencePrediction": {"pair"}, **TASKS},
     ),
+    "gte": Case(
+        "Gte",
+        {**SHAPE, "initializer_range": 0.2, "type_vocab_size": 2}
+        | {"rope_parameters": {"rope_type": "default", "rope_theta": 20.0}},
+        {**BARE, **{name: {"task"} for name in TASKS if name != "ForQuestionAnswering"}},
+    ),
     "longformer": Case(
         "Longformer",
         {**ROBERTA, "attention_window": [4, 8, 4]},

@@ -137,6 +137,7 @@ def test_what_says_that_it_is_quantized_is_a_part_of_the_model(tmp_path: Path) -
         ({"position_offset": 2}, "roberta"),
         ({"positions": "rotary", "rotary_bases": (10_000.0,) * 2, "segments": 0, "pooler": False}, "modernbert"),
         ({"positions": "rotary", "rotary_bases": (10_000.0,) * 2, "gated": True, "linear_bias": False}, "nomic_bert"),
+        ({"positions": "rotary", "rotary_bases": (10_000.0,) * 2, "gated": True, "gate_bias": False}, "gte"),
         ({"layer_groups": (0, 1)}, "bert"),
     ],
 )

@@ -32,6 +32,10 @@ SPECIFIC: dict[str, dict[str, Any]] = {
     "distilbert": {"segments": 0, "pooler": False},
     "electra": {"embedding": 12, "pooler": False},
     "ernie": {},
+    "gte": {
+        "gated": True, "gate_bias": False, "positions": "rotary", "rotary_bases": (160_000.0, 160_000.0), "pad_id": 1,
+        "segments": 1, "pooler": False,
+    },
     "longformer": {
         "segments": 1, "position_offset": 2, "pad_id": 1, "windows": (4, 4), "global_projections": True,
     },

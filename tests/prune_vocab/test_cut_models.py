@@ -42,6 +42,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "camembert": ROBERTA,
     "deberta-v2": {"positions": "none", "segments": 0, "pooler": False, "disentangled": Disentangled(8, 128)},
     "mpnet": {"position_offset": 2, "pad_id": 1, "segments": 0, "pooler": False, "relative_bias": RelativeBias()},
+    "gte": {"gate_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (160.0, 160.0)},
     "nomic_bert": {"linear_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (160.0, 160.0)},
     "modernbert": {
         "norm": "pre",

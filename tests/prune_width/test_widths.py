@@ -49,6 +49,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "norm": "pre", "first_norm": False, "bias": False, "gated": True, "positions": "rotary", "segments": 0,
         "rotary_bases": (1e4,) * DEPTH, "pooler": False,
     },
+    "gte": {"gate_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (1e3,) * DEPTH},
     "nomic": {"linear_bias": False, "gated": True, "positions": "rotary", "rotary_bases": (1e3,) * DEPTH},
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ AS_STORED = "TokenizersBackend"
 GENERIC = frozenset((AS_STORED, "PreTrainedTokenizerFast", "PreTrainedTokenizer", "PythonBackend"))
 BY_MODEL = {
     "bert": "BertTokenizer", "distilbert": "BertTokenizer", "electra": "BertTokenizer", "nomic_bert": "BertTokenizer",
-    "ernie": "BertTokenizer",
+    "ernie": "BertTokenizer", "gte": "XLMRobertaTokenizer",
     "roberta": "RobertaTokenizer", "longformer": "RobertaTokenizer", "xlm-roberta": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer", "albert": "AlbertTokenizer", "modernbert": AS_STORED,
     "mpnet": "MPNetTokenizer", "deberta-v2": "DebertaV2Tokenizer", "model2vec": AS_STORED,

@@ -28,6 +28,13 @@ MAX_PARAMETERS = 12_000_000_000
 MAX_LAYERS = 512
 
 
+FLAGS = (
+    "pooler", "project_first", "first_norm", "bias", "linear_bias", "gated", "gate_bias", "global_projections",
+)  # fmt: skip
+NEWER = {"linear_bias": True, "gate_bias": True, "global_projections": False, "kept_tokens": None}
+"""Fields that configs of older versions lack → what these mean by that."""
+
+
 @dataclass(frozen=True)
 class EncoderConfig:
     """A BERT-family encoder (1810.04805), with the shapes that compression gives it.
@@ -47,6 +54,7 @@ class EncoderConfig:
     linear_bias: of a config with bias: false where the matrices of the layers have none, though norms, the embeddings'
         projection and heads do (NomicBERT, 2402.01613).
     gated: the feed-forward part's activation is multiplied by a second product of its input (GeGLU, 2002.05202).
+    gate_bias: of gated: false where these two products have no bias, though the other matrices do (GTE, 2407.19669).
     positions: "learned"; "sinusoidal" (fixed, 1706.03762); "sinusoidal_start" (learned, starting from sinusoids);
         "rotary" (2104.09864): queries and keys are turned by an angle that grows with the position; "none": only what
         `disentangled` says of distances.
@@ -79,6 +87,7 @@ class EncoderConfig:
     bias: bool = True
     linear_bias: bool = True
     gated: bool = False
+    gate_bias: bool = True
     activation: Activation = "gelu"
     positions: Positions = "learned"
     rotary_bases: tuple[float, ...] | None = None
@@ -107,6 +116,8 @@ class EncoderConfig:
             object.__setattr__(self, "project_first", False)
         if not self.bias:
             object.__setattr__(self, "linear_bias", True)
+        if not self.gated or not self.layer_bias:
+            object.__setattr__(self, "gate_bias", True)
         if self.layer_groups is not None:
             groups = tuple(self.layer_groups)
             object.__setattr__(self, "layer_groups", None if groups == tuple(range(self.depth)) else groups)
@@ -194,6 +205,16 @@ class EncoderConfig:
         return self.bias and self.linear_bias
 
     @property
+    def up_bias(self) -> bool:
+        """Whether the first matrix of the feed-forward parts has a bias."""
+        return self.layer_bias and self.gate_bias
+
+    @property
+    def layer_traits(self) -> dict[str, bool]:
+        """What decides how many numbers a layer of some shape has (`LayerShape.count_parameters`)."""
+        return {"norm_bias": self.bias, "bias": self.layer_bias, "up_bias": self.up_bias, "gated": self.gated}
+
+    @property
     def dropping_obstacle(self) -> str | None:
         """Why no tokens can be dropped between its layers; None: they can."""
         if self.is_static:
@@ -245,10 +266,8 @@ class EncoderConfig:
     def _count_layers(self) -> int:
         """Parameters of all layers, a shared tensor once."""
         if self.sharing is not None:
-            has = {"bias": self.bias, "linear_bias": self.layer_bias, "gated": self.gated}
-            return self.sharing.count_parameters(self.layers, self.hidden, **has)
-        has = {"bias": self.bias, "linear_bias": self.linear_bias, "gated": self.gated}
-        total = sum(shape.count_parameters(self.hidden, **has) for shape in self.group_shapes)
+            return self.sharing.count_parameters(self.layers, self.hidden, **self.layer_traits)
+        total = sum(shape.count_parameters(self.hidden, **self.layer_traits) for shape in self.group_shapes)
         if self.global_projections:
             columns = self.hidden + (1 if self.layer_bias else 0)
             total += sum(3 * shape.attention_width * columns for shape in self.group_shapes)
@@ -273,7 +292,7 @@ class EncoderConfig:
         for name in KINDS:
             if values[name] is None:
                 del values[name]  # as before there were any
-        for name, default in (("linear_bias", True), ("global_projections", False), ("kept_tokens", None)):
+        for name, default in NEWER.items():
             if values[name] == default:
                 del values[name]  # likewise
         quantization = None if self.quantization is None else self.quantization.to_dict()
@@ -360,7 +379,7 @@ def _check_choices(config: EncoderConfig) -> None:
         checks.probability(name, getattr(config, name))
     checks.epsilon("norm_eps", config.norm_eps)
     checks.epsilon("initializer_range", config.initializer_range)
-    for name in ("pooler", "project_first", "first_norm", "bias", "linear_bias", "gated", "global_projections"):
+    for name in FLAGS:
         checks.flag(name, getattr(config, name))
 
 

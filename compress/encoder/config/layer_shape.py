@@ -12,6 +12,7 @@ from compress.errors import UserError
 PATTERN = "2:4"
 """Of every four neighbouring weights two may be nonzero."""
 KEPT, OF = 2, 4
+UP = "feed_forward.up"
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,17 @@ class LayerShape:
     def attention_width(self) -> int:
         return self.heads * self.head_width
 
-    def count_parameters(self, hidden: int, *, bias: bool = True, linear_bias: bool = True, gated: bool = False) -> int:
-        """Two norms, four projections and the two matrices of the feed-forward part, the first twice when gated."""
+    def count_parameters(
+        self, hidden: int, *, norm_bias: bool = True, bias: bool = True, up_bias: bool = True, gated: bool = False
+    ) -> int:
+        """Two norms, four projections and the two matrices of the feed-forward part, the first twice when gated.
+
+        norm_bias, bias, up_bias: whether the norms, the matrices and of these `feed_forward.up` have one.
+        """
         sizes, ranks = self.sizes(hidden, gated=gated), dict(self.ranks)
         total = sum((o + i) * ranks[name] if name in ranks else o * i for name, (o, i) in sizes.items()) + 2 * hidden
-        total += 2 * hidden if bias else 0
-        return total + sum(o for o, _ in sizes.values()) if bias and linear_bias else total
+        total += 2 * hidden if norm_bias else 0
+        return total + count_biases(sizes, bias=bias, up_bias=up_bias)
 
     def sizes(self, hidden: int, *, gated: bool = False) -> dict[str, tuple[int, int]]:
         """Matrix → (out, in)."""
@@ -59,9 +65,14 @@ class LayerShape:
         up = (width * (2 if gated else 1), hidden)
         return found | {
             "attention.output": (hidden, inner),
-            "feed_forward.up": up,
+            UP: up,
             "feed_forward.down": (hidden, width),
         }
+
+
+def count_biases(sizes: Mapping[str, tuple[int, int]], *, bias: bool, up_bias: bool) -> int:
+    """Numbers in the biases of matrices. bias: whether they have one.  up_bias: whether `feed_forward.up` has."""
+    return sum(out for name, (out, _) in sizes.items() if (up_bias if name == UP else bias))
 
 
 def check_ranks(shape: LayerShape, hidden: int, where: str, *, gated: bool, shared: bool) -> None:

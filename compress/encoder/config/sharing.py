@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compress.encoder.config import checks
-from compress.encoder.config.layer_shape import LayerShape
+from compress.encoder.config.layer_shape import LayerShape, count_biases
 from compress.errors import UserError
 
 ATTENTION = ("query", "key", "value", "output")
@@ -61,22 +61,22 @@ class Sharing:
         return self.attention == self.feed_forward and not self.own_vectors and not self.residual_rank
 
     def count_parameters(
-        self, layers: Sequence[LayerShape], hidden: int, *, bias: bool, linear_bias: bool, gated: bool
+        self, layers: Sequence[LayerShape], hidden: int, *, norm_bias: bool, bias: bool, up_bias: bool, gated: bool
     ) -> int:
-        """Parameters of all layers, a shared tensor once. bias: of the norms.  linear_bias: of the matrices."""
+        """Parameters of all layers, a shared tensor once; see `LayerShape.count_parameters`."""
         total = 0
         for layer, shape in enumerate(layers):
             matrices = shape.sizes(hidden, gated=gated)
             for part in PARTS:
                 owner = self.owner(part, layer)
-                sizes = [size for name, size in matrices.items() if name.startswith(f"{part}.")]
+                sizes = {name: size for name, size in matrices.items() if name.startswith(f"{part}.")}
                 if owner in (None, layer):
-                    total += sum(out * inputs for out, inputs in sizes)
+                    total += sum(out * inputs for out, inputs in sizes.values())
                 if owner in (None, layer) or self.own_vectors:
-                    total += hidden * (2 if bias else 1)  # the part's norm
-                    total += sum(out for out, _ in sizes) if linear_bias else 0
+                    total += hidden * (2 if norm_bias else 1)  # the part's norm
+                    total += count_biases(sizes, bias=bias, up_bias=up_bias)
                 if owner is not None:
-                    total += self.residual_rank * sum(out + inputs for out, inputs in sizes)
+                    total += self.residual_rank * sum(map(sum, sizes.values()))
         return total
 
 

@@ -266,7 +266,7 @@ class FeedForward(nn.Module):
         width, rank = shape.feed_forward, dict(shape.ranks).get
         self.gated = config.gated
         rows = 2 * width if config.gated else width
-        self.up = product(config.hidden, rows, config.layer_bias, rank("feed_forward.up"))
+        self.up = product(config.hidden, rows, config.up_bias, rank("feed_forward.up"))
         self.down = product(width, config.hidden, config.layer_bias, rank("feed_forward.down"))
         self.act = activation(config.activation)
 

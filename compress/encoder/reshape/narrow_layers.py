@@ -174,6 +174,6 @@ def _feed_forward(source: FeedForward, width: int, how: Narrowing, stream: Basis
         weight = down[:, keep]
     rows = torch.cat([keep, keep + old]) if source.gated else keep
     state = {"up.weight": stream.read(up[rows]), "down.weight": stream.write(weight)}
-    if source.up.bias is not None and bias is not None:
-        state |= {"up.bias": copy_plain(source.up.bias)[rows], "down.bias": stream.write(bias)}
-    return state
+    if source.up.bias is not None:
+        state["up.bias"] = copy_plain(source.up.bias)[rows]
+    return state if bias is None else state | {"down.bias": stream.write(bias)}

@@ -65,8 +65,7 @@ def residual_rank(config: EncoderConfig) -> int:
 
 def own_megabytes(config: EncoderConfig, first: int) -> float:
     """What a pair stores beside one layer: a residual for each matrix of both, and the second's biases and norms."""
-    has = {"bias": config.bias, "linear_bias": config.linear_bias, "gated": config.gated}
-    layer = config.layers[first].count_parameters(config.hidden, **has)
+    layer = config.layers[first].count_parameters(config.hidden, **config.layer_traits)
     numbers = _count(config, first, residual_rank(config)) - (config.count_parameters() - layer)
     return 2 * GRAPH + 4 * numbers / 1e6
 

@@ -147,7 +147,7 @@ class Family(Stock):
             base = _read_old_rotary(fields)
             values["max_positions"] = _old_limit(fields, values["max_positions"])
         else:
-            base = _base(fields)
+            base = f.read_rotary_base(fields, BASE)
         return values | {
             "linear_bias": False,
             "gated": True,
@@ -212,14 +212,3 @@ def _old_limit(fields: Fields, positions: int) -> int:
     if fields.number("rotary_scaling_factor", least=0, below=1e6, default=0.0) == 0:
         return positions
     return min(positions, fields.integer("max_trained_positions", most=f.MAX_POSITIONS, default=2048))
-
-
-def _base(fields: Fields) -> float:
-    """θ as transformers' config has it."""
-    fields.refuse("rope_scaling", (), "only default rotary positions are supported")
-    row: Any = fields.values.get("rope_parameters")
-    if row is None:
-        return fields.number("rope_theta", least=1.0001, below=1e30, default=BASE)
-    if not isinstance(row, dict):
-        raise fields.wrong("rope_parameters", "an object with rope_type and rope_theta")
-    return f.rotary_base(row, "rope_parameters", fields.where, BASE)
