@@ -46,9 +46,12 @@ def values_of(config: EncoderConfig, heads: Mapping[str, HeadConfig], *, fits: b
 
 
 def read(folder: Path) -> Fields | None:
-    """What the folder says; None without the file. Raises UserError for a version or keys that are not known."""
+    """What the folder says; None without the file. Raises UserError for a version or keys that are not known, and where
+    the file is missing but not its tensors."""
     path = folder / FILE
     if not path.is_file():
+        if (folder / WEIGHTS).is_file():
+            raise UserError(f"{FILE} is missing", where=str(folder), why=f"it describes {WEIGHTS}", do="restore it")
         return None
     fields = Fields(safe.read_json(path, _BYTES), str(path))
     require_version(fields)

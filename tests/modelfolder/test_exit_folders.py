@@ -60,3 +60,13 @@ def test_a_threshold_is_part_of_the_model(tmp_path: Path) -> None:
     values["exits"][0]["threshold"] = 0.99
     file.write_text(json.dumps(values))
     assert modelfolder.fingerprint(folder) != before
+
+
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_a_missing_description_is_named(wiring: str, tmp_path: Path) -> None:
+    """The tensors of the exits were reported as too many for config.json."""
+    folder = save_model(tmp_path / "early", make_early_model(make_plain_model(wiring)), tokenizer_files={})
+    (folder / "compress_config.json").unlink()
+    for use in (modelfolder.inspect, load_model, depends_on_texts):
+        with pytest.raises(UserError, match=r"early: compress_config\.json is missing: it describes"):
+            use(folder)
