@@ -23,9 +23,10 @@ from compress.modelfolder.card.facts import Facts
 from compress.modelfolder.card.page import render
 from compress.modelfolder.folder import FolderInfo, FolderMeta
 from compress.modelfolder.meta import CASCADE, is_cascade, refuse_newer
+from compress.modelfolder.open import require_as_written
 from compress.modelfolder.save import README
 from compress.modelfolder.weights import PICKLES
-from compress.storage import atomic, safe
+from compress.storage import atomic, manifest, safe
 from compress.storage.trees import copy_files
 
 METHOD = "cascade"
@@ -93,6 +94,8 @@ def read(path: Path | str) -> Cascade:
     found = metas.read(folder)
     if found is None:
         raise UserError(f"{metas.FILE} is missing", where=str(folder), do=RESTORE)
+    # What is in a model's own manifest is compared with it when the model is loaded.
+    require_as_written(folder, [CASCADE, *(f"{stage.folder}/{manifest.NAME}" for stage in stages)])
     return Cascade(folder, stages, found)
 
 

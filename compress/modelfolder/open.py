@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,8 @@ from compress.storage.atomic import is_ours, read_manifest
 CONFIG = "config.json"
 OLD_CONFIG = "bert_config.json"  # as the first BERT checkpoints call it
 CONFIG_BYTES = 16 * 2**20
+_PUBLISHED = {private.FILE, *vocabulary.FILES, meta.CERTIFICATE, meta.CASCADE}
+"""Files that, with the weights, nobody edits: what is published has them as they were written."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,7 @@ def open_folder(path: Path, *, verify: bool = True) -> OpenedFolder:
     if settled != tokenizer_files:
         tokenizer_files, tokens = settled, _tokens(settled, description, path)
     if verify:
-        names = [*(file.name for file in files), private.FILE, *tokenizer_files]
-        _check_unchanged(path, names, ours=found is not None)
+        require_as_written(path, [*(file.name for file in files), private.FILE, *tokenizer_files])
     return OpenedFolder(
         path=path,
         values=values,
@@ -198,11 +199,15 @@ def _with_labels(found: FolderMeta, fields: Fields, family: Family, description:
     return found.model_copy(update={"family": family.model_type, "label_names": names})
 
 
-def _check_unchanged(path: Path, names: list[str], *, ours: bool) -> None:
-    """Where we left a manifest, weights and tokenizer must still be what was written: a flipped bit loads silently."""
-    if not (path / "manifest.json").is_file() or not (ours or is_ours(path)):
+def require_as_written(path: Path, names: Iterable[str] | None = None) -> None:
+    """Raise UserError where a manifest of ours lies and one of these files is not what was written: a flipped bit in
+    weights loads silently. names: relative to the folder; None: those of all that is published, also of the models of a
+    cascade."""
+    if not (path / "manifest.json").is_file() or (meta.read(path) is None and not is_ours(path)):
         return
     records = read_manifest(path)
+    if names is None:
+        names = [name for name in records if name.endswith(".safetensors") or Path(name).name in _PUBLISHED]
     for name in names:
         if name in records and not (path / name).is_file():
             raise UserError(f"{name} is missing", where=str(path), why="manifest.json lists it", do="restore it")

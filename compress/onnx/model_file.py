@@ -10,7 +10,7 @@ from compress.errors import UserError
 from compress.modelfolder import cascade as cascades
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.meta import ONNX, is_cascade
-from compress.modelfolder.open import file_digest
+from compress.modelfolder.open import file_digest, require_as_written
 from compress.onnx.gpu_session import open_on_gpu
 from compress.onnx.openvino_session import OpenVinoSession
 from compress.onnx.precision import FLOAT
@@ -98,9 +98,11 @@ def require_unchanged(folder: Path) -> Mapping[str, Any]:
 
 
 def require_publishable(folder: Path) -> None:
-    """Raises UserError for a folder with a damaged ONNX file, and for a cascade without one of its models, before
-    others get it."""
-    for place in cascades.read(folder).folders if is_cascade(folder) else [folder]:
+    """Raises UserError for a folder with changed weights, a changed certificate or a damaged ONNX file, and for a
+    cascade without one of its models, before others get it."""
+    places = cascades.read(folder).folders if is_cascade(folder) else [folder]
+    require_as_written(folder)
+    for place in places:
         if (place / RECORD).is_file():
             require_unchanged(place)
 

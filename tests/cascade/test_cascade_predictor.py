@@ -147,7 +147,8 @@ def test_other_commands_name_what_it_is(tmp_path: Path, small: Path, parent: Pat
 def test_a_folder_that_lost_files_or_was_changed(tmp_path: Path, small: Path, parent: Path) -> None:
     folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
     file = folder / "cascade.json"
-    whole = json.loads(file.read_text())
+    written = file.read_text()
+    whole = json.loads(written)
     for change, message in (
         ({"stages": whole["stages"][1:]}, "at least two models, each in a folder of its own"),
         ({"stages": [{**one, "folder": "stage-1"} for one in whole["stages"]]}, "each in a folder of its own"),
@@ -155,11 +156,18 @@ def test_a_folder_that_lost_files_or_was_changed(tmp_path: Path, small: Path, pa
         ({"stages": [{**whole["stages"][0], "threshold": 2}, whole["stages"][1]]}, "stages.0.threshold"),
         ({"stages": [{**whole["stages"][0], "folder": "../small"}, whole["stages"][1]]}, "stages.0.folder"),
         ({"format_version": 2}, "format version 2 is newer than this program's 1; upgrade compress"),
+        ({"stages": [{**whole["stages"][0], "threshold": 0.61}, whole["stages"][1]]}, "both: cascade.json has changed"),
     ):
         file.write_text(json.dumps({**whole, **change}))
         with pytest.raises(UserError, match=message):
             cascades.read(folder)
-    file.write_text(json.dumps(whole))
+    file.write_text(written)
+    shutil.move(folder / "stage-1", tmp_path / "first")
+    shutil.copytree(parent, folder / "stage-1")
+    with pytest.raises(UserError, match=r"both: stage-1/manifest.json has changed since it was written"):
+        open_predictor(folder)
+    shutil.rmtree(folder / "stage-1")
+    shutil.move(tmp_path / "first", folder / "stage-1")
     weights = folder / "stage-2" / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1

@@ -314,6 +314,30 @@ def test_a_damaged_onnx_file_is_not_published(
     assert not (tmp_path / "served").exists()
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "certificate.json"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_folder_with_a_changed_file_is_not_published(
+    made: Maker, tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str], name: str, joined: bool
+) -> None:
+    """Changed weights once became a champion that nobody could load."""
+    folder, meta = made("student"), modelfolder.inspect(made("other", seed=1)).meta
+    modelfolder.annotate(folder, meta, beside={"certificate.json": b"{}"})
+    if joined:
+        stages = [Stage(name="a", folder="stage-1", threshold=0.9), Stage(name="b", folder="stage-2")]
+        with atomic.new_folder(tmp_path / "both") as temp:
+            cascades.fill(temp, stages, [tmp_path / "other", folder], meta)
+            cascades.describe(temp, meta, "both", [])
+            atomic.write_bytes(temp / "certificate.json", b"{}")
+        folder, name = tmp_path / "both", name if name == "certificate.json" else f"stage-2/{name}"
+    (folder / "README.md").write_text("# My own page")
+    file = folder / name
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if name.endswith("safetensors") else data + b" ")
+    assert _promote(store, folder, "--as", "champion") == 2
+    assert main(["push", str(folder), "hf:some/where"]) == 2
+    assert capsys.readouterr().err.count(f"{folder}: {name} has changed since it was written") == 2
+
+
 def test_a_pyfunc_folder_is_not_written_over(made: Maker, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("x")
