@@ -89,8 +89,10 @@ def read(path: Path | str) -> Cascade:
             "every model but the last needs a threshold, and the last has none", where=str(file), do=RESTORE
         )
     for stage in stages:
-        if not modelfolder.is_model_folder(folder / stage.folder):
-            raise UserError(f"{stage.folder}, the model {stage.name}, is missing", where=str(folder), do=RESTORE)
+        if not modelfolder.is_model_folder(place := folder / stage.folder):
+            state = "is incomplete: looked for config.json and *.safetensors" if place.is_dir() else "is missing"
+            what = f"{stage.folder}, the model {printable(stage.name, 60)}, {state}"
+            raise UserError(what, where=str(folder), do=RESTORE)
     found = metas.read(folder)
     if found is None:
         raise UserError(f"{metas.FILE} is missing", where=str(folder), do=RESTORE)

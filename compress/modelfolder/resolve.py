@@ -44,7 +44,8 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
         from compress.tracking.download import download_model
 
         return download_model(name, tracking_uri)
-    from compress.modelfolder.folder import is_model_folder  # torch, which names alone do not need
+    from compress.modelfolder.cascade import RESTORE  # torch, which names alone do not need
+    from compress.modelfolder.folder import is_model_folder
 
     path = find_copy(Path(name).expanduser())
     if path.name in ("", ".."):  # `.` and `..` say nothing of the model, which is called by its folder's name
@@ -53,6 +54,8 @@ def resolve(name: str, tracking_uri: str | None = None) -> Path:
         return path  # the loader says better than we could what is wrong with one that has no safetensors
     if not path.exists():
         raise _missing(name, path)
+    if is_model_folder(path / "stage-1"):  # the name of the first model of a cascade
+        raise UserError("cascade.json is missing", where=str(path), do=RESTORE)
     beside = [path.with_name(found[1])] if (found := _RUN_OF.fullmatch(path.name)) else []
     if made := next(filter(is_model_folder, [*_list_results(path), *beside]), None):
         raise UserError("this is a run folder, not a model folder", where=str(path), do=f"use {made}")
@@ -73,6 +76,11 @@ def _list_results(path: Path) -> list[Path]:
     return [path / name for name in ("student", "model")]
 
 
+def _has_config(path: Path) -> bool:
+    """Whether a folder looks like a model, without the import of torch that `is_model_folder` takes."""
+    return any((path / name).is_file() for name in ("config.json", "cascade.json"))
+
+
 def _list_folders(path: Path, most: int = 100) -> list[Path]:
     return sorted(child for child in path.iterdir() if child.is_dir())[:most] if path.is_dir() else []
 
@@ -85,7 +93,8 @@ def require_there(name: str) -> None:
 
 
 def _missing(name: str, path: Path) -> UserError:
-    siblings = [str(p) for p in path.parent.glob("*") if p.is_dir()] if path.parent.is_dir() else []
+    folders = [p for p in path.parent.glob("*") if p.is_dir()] if path.parent.is_dir() else []
+    siblings = [str(p) for p in folders if any(map(_has_config, [p, *_list_results(p)]))] or list(map(str, folders))
     near = nearest(str(path), siblings)
     hint = f"did you mean '{near}'?" if near else did_you_mean(str(path), siblings) if siblings else None
     if (name.count("/") == 1 or (near is None and "/" not in name)) and not name.startswith((".", "/", "~")):

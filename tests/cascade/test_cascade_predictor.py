@@ -174,6 +174,9 @@ def test_a_folder_that_lost_files_or_was_changed(tmp_path: Path, small: Path, pa
     weights.write_bytes(data)
     with pytest.raises(UserError, match=r"model.safetensors has changed since it was written"):
         open_predictor(folder)
+    (folder / "stage-2" / "config.json").unlink()
+    with pytest.raises(UserError, match=r"stage-2, the model parent, is incomplete: looked for config.json"):
+        cascades.read(folder)
     shutil.rmtree(folder / "stage-2")
     for use in (open_predictor, model_file.require_publishable):
         with pytest.raises(UserError, match="stage-2, the model parent, is missing"):

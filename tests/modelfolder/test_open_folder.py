@@ -57,12 +57,16 @@ def test_the_folder_of_a_run_names_the_model_that_it_made(tmp_path: Path) -> Non
 
     for name in ("joined-run", "joined-run-2", "other-run", "empty"):
         (tmp_path / name).mkdir()
+    (tmp_path / "x" / "stages").mkdir(parents=True)
+    lost = make("lost/stage-1").removesuffix("/stage-1")
     joined, student, deep = make("joined"), make("x/student"), make("seeds/seed-1/student")
     for name, end in (
         ("joined-run", f"this is a run folder, not a model folder; use {joined}"),
         ("joined-run-2", f"this is a run folder, not a model folder; use {joined}"),
         ("x", f"this is a run folder, not a model folder; use {student}"),
         ("seeds", f"looked for config.json and *.safetensors; use a model folder in it, such as {deep}"),
+        ("x/stage", f"did you mean '{student}'?"),  # although stages is more alike
+        ("lost", f"{lost}: cascade.json is missing; restore it, or make the cascade again: compress cascade"),
         ("other-run", "this is not a model folder: looked for config.json and *.safetensors"),
         ("empty", "this is not a model folder: looked for config.json and *.safetensors"),
     ):
