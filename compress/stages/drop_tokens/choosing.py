@@ -65,7 +65,7 @@ def choose_plan(model: LoadedModel, spec: Spec, context: StageContext) -> Proven
     """The fastest plan that is proven to lose at most `spec.max_drop` points of accuracy.
 
     Raises UserError for other heads than of one label a text and for too few validation rows; (refused) where no plan
-    is proven, or it saves no time; Stopped where a signal asked for it.
+    is proven, or it does not pay; Stopped where a signal asked for it.
     """
     assert spec.max_drop is not None
     if (head := head_of(model.heads["task"])) != ONE_LABEL:
@@ -144,7 +144,7 @@ class _Choice:
         return self.task.pool_chunks(logits, self.testing).argmax(-1) == self.gold
 
     def _require_useful(self, proven: Sequence[PlanTrial], tested: Sequence[PlanTrial], latency: LatencySpec) -> None:
-        """Raise UserError (refused) where no plan is proven, or the fastest of them saves no time."""
+        """Raise UserError (refused) where no plan is proven, or the fastest of them does not pay."""
         c, bound = self.context, format_points(self.bound)
         if not tested:
             why, do = "no choice of tokens saves its own time", f"use prune-layers or quantize: {SHORT}"
@@ -158,7 +158,8 @@ class _Choice:
         times = f"{ours:.2f} ms for a text of {latency.tokens} tokens in torch, {whole:.2f} ms with all tokens"
         c.say(times)
         if ours > PAYS * whole:
-            raise _make_useless_error(f"dropping tokens saves no time within {bound}", times, f"{MORE}: {SHORT}")
+            what = f"dropping tokens saves less than {100 * (1 - PAYS):.0f} % of the time within {bound}"
+            raise _make_useless_error(what, times, f"{MORE}: {SHORT}")
 
     def _describe(self, chosen: PlanTrial, tested: int) -> str:
         rows, order = len(self.proposing), "from the mildest to the boldest"
