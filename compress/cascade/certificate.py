@@ -185,7 +185,7 @@ def describe_guarantee(found: Mapping[str, Any]) -> str:
     most, bound = 0 - 100 * difference["low"], found["bounds"]["max_drop"]
     metric = title(found["quality"]["metric"])
     if found["status"] == EXCEEDED:
-        proof = f"the bound of {format_points(bound)} is not met"
+        proof = f"and the bound of {format_points(bound)} is not met"
     elif most <= bound:
         proof = f"so the bound of {format_points(bound)} is proven at this level"
     elif (sure := found["bounds"]["confidence"]) is None:

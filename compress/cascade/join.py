@@ -96,10 +96,9 @@ def _describe(request: CascadeRequest, chosen: Sequence[Candidate], parent: Cand
 
 
 def _with_figures(meta: FolderMeta, measured: MeasuredCascade, found: Mapping[str, Any]) -> FolderMeta:
-    notes = tuple(f"certificate: {line}" for line in certificate.sentences(found))
     ours, theirs = measured.cascade, measured.parent
     whole = meta.with_measurement(ours.measurement, theirs.measurement, slices_note(ours))
-    return whole.model_copy(update={"notes": notes})
+    return whole.with_certificate(certificate.sentences(found))
 
 
 def _print_candidates(request: CascadeRequest, candidates: Sequence[Candidate], parent: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from compress.storage import safe
 
 FILE = "compress.json"
 CERTIFICATE = "certificate.json"
-"""What a folder was measured to keep and to cost, beside FILE; `compress fit` writes it."""
+"""What a folder was measured to keep and to cost, beside FILE; `compress fit` and `compress cascade` write it."""
+CERTIFIED = "certificate: "
+"""What notes begin with that repeat the certificate."""
 CASCADE = "cascade.json"
 """The models of a folder that holds several, which answer in turn (`modelfolder.cascade`)."""
 ONNX = "model.onnx"
@@ -115,6 +117,15 @@ class FolderMeta(_Note):
     notes: tuple[str, ...] = ()
     """Plain statements for the model card."""
     software: dict[str, str] = Field(default_factory=dict)
+
+    def without_certificate(self) -> FolderMeta:
+        """The same without the notes that repeat a certificate."""
+        return self.model_copy(update={"notes": tuple(n for n in self.notes if not n.startswith(CERTIFIED))})
+
+    def with_certificate(self, lines: Iterable[str]) -> FolderMeta:
+        """The same with the lines of a certificate as notes, in place of those of an earlier one."""
+        notes = (*self.without_certificate().notes, *(f"{CERTIFIED}{line}" for line in lines))
+        return self.model_copy(update={"notes": notes})
 
     def with_measurement(
         self, model: Measurement, baseline: Measurement | None = None, slices: SlicesNote | None = None

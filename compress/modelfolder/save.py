@@ -85,6 +85,8 @@ def save_model(
         given = head_files(model, meta, given)
     if cross_encoder.RANKING in {head.problem for head in model.head_configs.values()}:
         given = cross_encoder.without_embedder(given)
+    if metas.CERTIFICATE not in given:  # of a parent's, the notes would contradict the card
+        meta = meta.without_certificate()
     facts = _facts(model_label(target), model.config, model.head_configs, values, objection, given)
     tensors = [tensor for held in files.values() for tensor in held.values()]
     contents = {id(data): len(data) for data in given.values()}

@@ -26,7 +26,7 @@ from compress.console import Console
 from compress.contracts import Needs, Override, RunOptions, Teacher
 from compress.errors import Stopped, UserError
 from compress.measure.labelled import open_labelled
-from compress.modelfolder.folder import FolderMeta, inspect, load_model, save_model
+from compress.modelfolder.folder import FolderMeta, RecipeNote, annotate, inspect, load_model, save_model
 from compress.onnx.runtimes import Runtime
 from compress.predict import real_texts
 from compress.predict.predictor import Predictor
@@ -152,6 +152,7 @@ def test_a_signal_stops_it_and_nothing_is_left(
 def test_a_model_answers_early(tmp_path: Path, parent: Path, rows: Path, texts: list[str], known_costs: object) -> None:
     output = tmp_path / "early"
     how: dict[str, Any] = {"device": "cpu", "quiet": True}
+    annotate(parent, inspect(parent).meta.model_copy(update={"recipe": RecipeNote(name="finetune")}))
     made = compress.cascade(
         parent, str(rows), output=output, max_drop=40, exit_layers="auto", runtime="torch", max_length=12, **how
     )
@@ -175,6 +176,7 @@ def test_a_model_answers_early(tmp_path: Path, parent: Path, rows: Path, texts: 
     assert params["exit_layers"] == ", ".join(str(stage["layer"]) for stage in exits)
     card = (output / "README.md").read_text()
     assert "certificate: certified" in card
+    assert inspect(output).meta.recipe is None, "it made the parent"
     assert "all models together" not in card
     told = [a.as_json() for a in made.model.predict(texts[:40])]
     one_by_one = [made.model.predict(text)[0].as_json()["label"] for text in texts[:10]]
@@ -188,6 +190,9 @@ def test_a_model_answers_early(tmp_path: Path, parent: Path, rows: Path, texts: 
     made.model.export("onnx", tmp_path / "again", quiet=True)
     exported = load_model(tmp_path / "again", exits=True)
     assert exported.heads["task"].exits == head.exits
+    card = (tmp_path / "again" / "README.md").read_text()
+    assert "uncertified: the folder contains no certificate" in card
+    assert "certificate: " not in card
 
 
 def test_the_model_itself_where_exits_do_not_pay(

@@ -147,7 +147,8 @@ def _write(
     base = Parent(role="base", name=parent.name, fingerprint=modelfolder.fingerprint(parent.folder))
     meta = loaded.meta.model_copy(
         update={
-            "method": METHODS[EXITS_FORMAT], "lineage": (base,), "notes": (), "measurement": None, "baseline": None,
+            "method": METHODS[EXITS_FORMAT], "lineage": (base,), "recipe": None, "notes": (), "measurement": None,
+            "baseline": None,
             "max_length": request.max_length, "task_settings": remove_chunks(loaded.meta.task_settings),
         }
     )  # fmt: skip
@@ -162,10 +163,9 @@ def _write(
         theirs, ours = certificate.measure_beside(request, subject, parent)
         measured = MeasuredCascade(theirs, ours, _count_answers(request, made, parent.predictor))
         found = certificate.issue(request, _list_stages(made), selected, parent, measured, EXITS_FORMAT)
-        notes = tuple(f"certificate: {line}" for line in certificate.sentences(found))
         meta = modelfolder.inspect(folder).meta
         meta = meta.with_measurement(ours.measurement, theirs.measurement, slices_note(ours))
-        meta = meta.model_copy(update={"notes": (*meta.notes, *notes)})
+        meta = meta.with_certificate(certificate.sentences(found))
         modelfolder.annotate(folder, meta, beside={CERTIFICATE: json.dumps(found, indent=2).encode()})
         modelfolder.duplicate(folder, output)
     return found, measured

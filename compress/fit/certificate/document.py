@@ -50,8 +50,6 @@ more, and a bound would be met or missed by chance."""
 CERTIFIED, UNCERTIFIED, INFEASIBLE = "certified", "uncertified", "infeasible"
 PREDICTED = "predicted"
 """All bounds are met, that of the latency by what is predicted for a target."""
-NOTE = "certificate: "
-"""Of a model card, what its lines begin with."""
 NOT_MEASURED = "the latency is predicted for {}, not yet measured there"
 
 
@@ -143,9 +141,7 @@ def judge(over: list[str], why: list[str]) -> tuple[str, list[str]]:
 
 def write(folder: Path, found: Mapping[str, Any]) -> None:
     """Into a model's folder and its card, in place of an earlier one."""
-    meta = modelfolder.inspect(folder).meta
-    notes = [note for note in meta.notes if not note.startswith(NOTE)]
-    meta = meta.model_copy(update={"notes": (*notes, *(f"{NOTE}{line}" for line in sentences(found)))})
+    meta = modelfolder.inspect(folder).meta.with_certificate(sentences(found))
     modelfolder.annotate(folder, meta, beside={CERTIFICATE: json.dumps(found, indent=2).encode()})
 
 
