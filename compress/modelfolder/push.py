@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_REPLACED = (*PATTERNS, "manifest.json", "onnx/model.onnx", "onnx/model_quantized.onnx")
+"""Files that would belong to an earlier model, beside those that are downloaded."""
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token with write access"
 
 
@@ -101,7 +103,7 @@ class HubRepository:
                 folder_path=folder,
                 commit_message=message or f"Push {model_label(folder)} with compress {__version__}",
                 allow_patterns=[glob.escape(name) for name in files],
-                delete_patterns=[*PATTERNS],
+                delete_patterns=[*_REPLACED],
             )
             return Pushed(self.name, str(url), commit.oid, len(files), size)
 

@@ -13,13 +13,17 @@ from types import SimpleNamespace
 import pytest
 from hub_server import READER, WRITER, Hub, Repository, logged_in
 from huggingface_hub import constants
+from huggingface_hub.utils import filter_repo_objects
 
 from compress.cli.main import main
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.errors import ExitCode, Stopped, UserError
+from compress.modelfolder import private, vocabulary
+from compress.modelfolder.open import CONFIG
 from compress.modelfolder.push import HubRepository, Pushed, list_files, parse_repository, push_and_print
-from compress.modelfolder.resolve import resolve
+from compress.modelfolder.resolve import PATTERNS, resolve
+from compress.onnx import model_file
 
 NAME = "acme/small"
 FILES = {
@@ -92,12 +96,20 @@ def test_a_folder_becomes_one_commit(hub: Hub, folder: Path, capsys: pytest.Capt
 
 
 def test_a_later_push_replaces_the_model_and_keeps_other_files(hub: Hub, folder: Path) -> None:
-    old = {"model.onnx": b"old", "compress.safetensors": b"old", "LICENSE": b"MIT", "results.csv": b"1"}
+    gone = ["compress.safetensors", "model.onnx", "onnx.json", "onnx/model_quantized.onnx"]
+    old = {**dict.fromkeys(gone, b"old"), "LICENSE": b"MIT", "onnx/model_fp16.onnx": b"1", "results.csv": b"1"}
     hub.repositories[NAME] = Repository(files=dict(old))
     HubRepository(NAME).push(folder, Console(quiet=True), "int8")
     made = hub.repositories[NAME]
-    assert sorted(made.files) == sorted([*SHOWN, "LICENSE", "results.csv"])
-    assert made.commits == [("int8", SHOWN, ["compress.safetensors", "model.onnx"])]
+    assert sorted(made.files) == sorted([*SHOWN, "LICENSE", "onnx/model_fp16.onnx", "results.csv"])
+    assert made.commits == [("int8", SHOWN, gone)]
+
+
+def test_a_downloaded_model_is_computed_by_its_file() -> None:
+    """Without the record of the export, and with another fingerprint, an int8 model was simulated in torch."""
+    names = [*vocabulary.FILES, private.FILE, CONFIG, model_file.FILE, model_file.RECORD]
+    names += [f"stage-1/{name}" for name in names]
+    assert list(filter_repo_objects(names, allow_patterns=list(PATTERNS))) == names
 
 
 def test_large_files_that_are_there_are_not_sent_again(hub: Hub, folder: Path) -> None:
