@@ -33,7 +33,7 @@ def export_web(name: str, split: str, options: RunOptions) -> None:
     folder = resolve(name)
     loaded = modelfolder.load_model(folder, exits=True)
     task = require_web_task(loaded)
-    console.note(f"writing {folder.name} for browsers")
+    console.note(f"writing {model_label(folder)} for browsers")
     batches, what = rows_to_check(loaded, split, options, console)
     with tempfile.TemporaryDirectory(prefix="compress-export-") as scratch:
         saved = modelfolder.save_model(

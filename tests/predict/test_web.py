@@ -273,6 +273,13 @@ def test_help_is_no_text() -> None:
 # --- in node and in a browser -----------------------------------------------------------------------------------
 
 
+def test_a_model_is_called_as_elsewhere(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not `model`, as the folder of each run's result is called."""
+    shutil.copytree(source, tmp_path / "small" / "model")
+    assert main(["export", str(tmp_path / "small" / "model"), "--to", "web", "--output", str(tmp_path / "web")]) == 0
+    assert "writing small for browsers" in capsys.readouterr().err
+
+
 @pytest.fixture
 def packages() -> Path:
     """node_modules with what the page imports."""
