@@ -102,11 +102,13 @@ def _with_figures(meta: FolderMeta, measured: MeasuredCascade, found: Mapping[st
 
 
 def _print_candidates(request: CascadeRequest, candidates: Sequence[Candidate], parent: int) -> None:
+    names = [c.name for c in candidates]
+    if names[parent] != "parent":  # as the models of a fit call theirs
+        names[parent] += " (parent)"
     rows = [
-        (c.name + (" (parent)" if place == parent else ""), f"{c.latency.mean:.2f}", f"{100 * c.right.mean():.2f}",
-         f"{c.temperature:.3f}")
-        for place, c in enumerate(candidates)
-    ]  # fmt: skip
+        (name, f"{c.latency.mean:.2f}", f"{100 * c.right.mean():.2f}", f"{c.temperature:.3f}")
+        for name, c in zip(names, candidates, strict=True)
+    ]
     request.console.table("models by latency, on validation rows", ("", "mean ms", "accuracy, %", "temperature"), rows)
     given = list(request.models)
     if not request.rows_chose_models and given != [c.name for c in candidates]:  # a fit has no order that was given

@@ -47,7 +47,8 @@ class Megabytes(click.ParamType):
 @click.option(
     "--objective",
     type=click.Choice(["quality", "smallest", "fastest"]),
-    help="What to optimize within the bounds (default: quality; with --max-drop only: smallest).",
+    help="What to optimize within the bounds (default: quality; with --max-drop only: smallest; with --cascade: "
+    "fastest).",
 )
 @click.option(
     "--length",

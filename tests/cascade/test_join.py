@@ -72,7 +72,9 @@ def test_another_main_metric_decides_on_test_rows_only(
 ) -> None:
     how: dict[str, Any] = {"max_drop": 10, "device": "cpu", "metric": "f1_macro"}
     made = compress.cascade([small, parent], str(data), output=tmp_path / "cascade", **how)
-    said = " ".join(capsys.readouterr().err.split())
+    told = capsys.readouterr()
+    assert "parent (parent)" not in told.out + told.err, "as the models of a fit are called"
+    said = " ".join(told.err.split())
     assert "thresholds are chosen by the accuracy lost on validation rows; the loss of macro F1 is measured" in said
     found = made["certificate"]
     assert found["quality"]["metric"] == "f1_macro"
