@@ -171,7 +171,7 @@ def load_model(
 def refuse_exits(path: Path | str) -> UserError:
     """For a model with early exits, where a model without is needed."""
     return UserError(
-        "this model has early exits, which this command does not support", where=str(path),
+        "this model has early exits, which are not supported here", where=str(path),
         do="use its parent, and add exits last: compress cascade MODEL --exit-layers auto",
     )  # fmt: skip
 

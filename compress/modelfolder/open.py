@@ -138,7 +138,7 @@ def _check_place(path: Path) -> None:
         raise UserError("no such model folder", where=str(path), why=f"looked in {Path.cwd()}", do=do)
     if meta.is_cascade(path):
         raise UserError(
-            "this is a cascade of several models, which this command does not support", where=str(path),
+            "this is a cascade of several models, which is not supported here", where=str(path),
             do=f"use one of its models, such as {path / 'stage-1'}",
         )  # fmt: skip
     if not (path / CONFIG).is_file():

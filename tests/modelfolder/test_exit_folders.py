@@ -24,7 +24,7 @@ def test_a_folder_computes_what_was_saved(wiring: str, tmp_path: Path) -> None:
     model, batch = make_early_model(plain), draw_batch()
     folder = save_model(tmp_path / "early", model, tokenizer_files={}, meta=FolderMeta(method="early_exit"))
     other = save_model(tmp_path / "plain", plain, tokenizer_files={})
-    with pytest.raises(UserError, match="this model has early exits, which this command does not support"):
+    with pytest.raises(UserError, match="this model has early exits, which are not supported here"):
         load_model(folder)
     again = load_model(folder, exits=True)
     assert again.heads["task"] == model.head_configs["task"]
