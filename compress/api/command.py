@@ -6,15 +6,18 @@ So a command and its function have the same names, checks and messages, and one 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from compress import registry
+from compress.api import data_input, model_input
 from compress.console import collect_documents
 from compress.errors import UserError, did_you_mean, printable
 
@@ -67,6 +70,30 @@ def _run(name: str, values: Mapping[str, Any], positional: Sequence[str], quiet:
                 command.invoke(context)
         except click.ClickException as error:
             raise _complaint(error, name) from None
+        except UserError as error:
+            _name_keywords(error, {**dict.fromkeys(positional, "model"), **_copies(values)})
+            raise
+
+
+def _copies(values: Mapping[str, Any]) -> dict[str, str]:
+    """Each path among the values of keywords → its keyword."""
+    lists = {keyword: value if isinstance(value, list) else [value] for keyword, value in values.items()}
+    return {one: keyword for keyword, value in lists.items() for one in value if isinstance(one, str)}
+
+
+def _name_keywords(error: UserError, keywords: Mapping[str, str]) -> None:
+    """Make an error about an object in memory name its keyword instead of the copy in the cache.
+
+    keywords: path → the keyword that it was given as.
+    """
+    from compress.storage.cache import cache_folder
+
+    parents = [cache_folder() / name for name in (data_input.CACHE, model_input.CACHE)]
+    for path, keyword in keywords.items():
+        if error.where and Path(path).parent in parents:
+            error.where = re.sub(re.escape(path) + r"/(\w+)\.jsonl", rf"{keyword}: \1", error.where)
+            error.where = error.where.replace(path, keyword).replace(f"{keyword}: {keyword}", keyword)
+    error.args = (error.line(),)
 
 
 def _words(command: click.Command, values: Mapping[str, Any], where: str) -> Iterator[str]:

@@ -21,6 +21,8 @@ Data: TypeAlias = "str | PathLike[str] | Rows | Mapping[str, Rows] | Dataset | D
 """A file or folder, `hf:name`, an embedded set; rows, or rows by split, as lists of dictionaries, data frames or
 `datasets` objects."""
 
+CACHE = "api-data"
+"""Folder of the cache that holds copies of rows in memory."""
 MOST = 64
 """Data sets that stay in the cache."""
 FORMS = (
@@ -65,20 +67,20 @@ def text_name(text: Data | Sequence[str]) -> str:
 def _kept(digest: Any, fill: Callable[[Path], None]) -> Path:
     from compress.storage.cache import keep_folder, private_folder
 
-    return keep_folder(private_folder("api-data"), digest.hexdigest()[:32], fill, MOST)
+    return keep_folder(private_folder(CACHE), digest.hexdigest()[:32], fill, MOST)
 
 
 def _lines(rows: Any, split: str) -> bytes:
     """Rows as JSON lines. Raises UserError for what is no table."""
     if not split or "/" in split or "\0" in split:
         raise UserError(f"{split!r} is not a split name", where="data", do="use train, validation or test")
-    if _is_frame(rows):
-        return _frame_lines(rows).encode()
-    if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
+    if not _is_frame(rows) and (not isinstance(rows, Sequence) or isinstance(rows, str | bytes)):
         found = type(rows).__name__
         raise UserError(f"a value of type {found} is not a dataset", where="data", do=f"give {FORMS}")
-    if not rows:
+    if not len(rows):
         raise UserError(f"{split} has no rows", where="data", do="give at least one row")
+    if _is_frame(rows):
+        return _frame_lines(rows).encode()
     return b"".join(_line(row, place) for place, row in enumerate(rows))
 
 

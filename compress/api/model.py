@@ -129,7 +129,7 @@ class Model:
         """
         told = {"data": data_name(data, split), "split": split, **self._options("evaluate", options)}
         if against is not None:
-            told["against"] = model_name(against)
+            told["against"] = model_name(against, "against")
         return call_for(Result, "evaluate", told, str(self.path), quiet=quiet)
 
     def benchmark(self, *others: ModelLike, quiet: bool = False, **options: Any) -> Result:

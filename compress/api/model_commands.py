@@ -56,7 +56,7 @@ def analyze(
 
     against: the model that it was made from.  options: flags of the command, such as `quantization=True, rows=256`.
     """
-    told = {**options, "data": data_name(data), "against": None if against is None else model_name(against)}
+    told = {**options, "data": data_name(data), "against": None if against is None else model_name(against, "against")}
     told["output"] = None if output is None else path_text(output, "output")
     return call_for(Analysis, "analyze", told, model_name(model), quiet=quiet)
 
@@ -158,7 +158,7 @@ def promote(
         raise UserError("no model is given", where="compress.promote: models", do=f"give {FORMS}, or a list of these")
     told = {**options, "as": alias, "name": name, "split": split}
     told |= {"data": None if data is None else data_name(data, split)}
-    told |= {"against": None if against is None else model_name(against)}
+    told |= {"against": None if against is None else model_name(against, "against")}
     return call_for(Result, "promote", told, *map(model_name, several), quiet=quiet)
 
 

@@ -25,15 +25,17 @@ ModelLike: TypeAlias = "str | PathLike[str] | Located | tuple[PreTrainedModel, P
 """A folder, `hf:org/name`, `runs:/…`, `models:/…`; what `compress.load` returned; or a model of transformers with its
 tokenizer."""
 
+CACHE = "api-models"
+"""Folder of the cache that holds copies of models in memory."""
 MOST = 16
 """Models that stay in the cache."""
 FORMS = "a folder, hf:org/name, a compress Model, or a pair (transformers model, tokenizer)"
 
 
-def model_name(model: ModelLike) -> str:
+def model_name(model: ModelLike, keyword: str = "model") -> str:
     """What commands call it: a name as it is, a pair of transformers as a folder of the cache, found again by content.
 
-    Raises UserError for any other object.
+    keyword: which one it was given as. Raises UserError for any other object.
     """
     if isinstance(model, str | PathLike):
         return fspath(model)
@@ -43,9 +45,9 @@ def model_name(model: ModelLike) -> str:
         return str(path)
     if hasattr(model, "save_pretrained"):
         raise UserError(
-            "a model needs its tokenizer", where="model", do="give both: (model, tokenizer), or load(model, tokenizer)"
+            "a model needs its tokenizer", where=keyword, do="give both: (model, tokenizer), or load(model, tokenizer)"
         )
-    raise UserError(f"a value of type {type(model).__name__} is not a model", where="model", do=f"give {FORMS}")
+    raise UserError(f"a value of type {type(model).__name__} is not a model", where=keyword, do=f"give {FORMS}")
 
 
 def is_pair(model: object) -> TypeGuard[tuple[PreTrainedModel, PreTrainedTokenizerBase]]:
@@ -72,4 +74,4 @@ def _written(model: Any, tokenizer: Any) -> Path:
             for path in files:
                 atomic.write_bytes(folder / path.relative_to(scratch), path.read_bytes())
 
-        return keep_folder(private_folder("api-models"), digest.hexdigest()[:32], fill, MOST)
+        return keep_folder(private_folder(CACHE), digest.hexdigest()[:32], fill, MOST)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from compress.api.command import call_for, path_text
 from compress.api.data_input import Data, data_name, text_name
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 Settings = Mapping[str, Any]
 Folder = str | PathLike[str]
 Layers = int | str | Sequence[int]
+STUDENTS = (
+    "give a number of layers, a list of layers such as [0, 2, 4], a rule such as 'uniform:3', a dictionary such as "
+    "{'layers': [0, 2], 'hidden': 192}, or a model"
+)
 
 
 class RunResult(Result):
@@ -104,16 +108,18 @@ def distill(
         cut = {"count": None, **student} if "layers" in student else student
         made = {f"stages.{place}.student.{key}": value for place in stages for key, value in cut.items()}
         exact = made | exact
-    elif isinstance(student, int):
+    elif _is_whole(student) and student > 0:
         told["layers"] = f"uniform:{student}"
     elif _is_layers(student):
         told["layers"] = student
+    elif isinstance(student, int | float | list):
+        raise UserError(f"{student!r} is neither layers nor a model", where="student", do=STUDENTS)
     elif student is not None:
-        told["student"] = model_name(student)  # type: ignore[arg-type]
+        told["student"] = model_name(student, "student")  # type: ignore[arg-type]
     several = isinstance(teacher, list)
     if teacher is not None:
-        named = [model_name(one) for one in teacher] if several else model_name(teacher)  # type: ignore[arg-type]
-        told["teacher"] = named
+        named = [model_name(one, "teacher") for one in (teacher if several else [teacher])]  # type: ignore[list-item]
+        told["teacher"] = named if several else named[0]
     return _run("distill", told, (), recipe, data, output, training, exact, quiet)
 
 
@@ -433,7 +439,7 @@ def run(
 ) -> RunResult:
     """Run all stages of a recipe: `compress run`."""
     told = {**options}
-    told |= {key: model_name(one) for key, one in (("model", model), ("teacher", teacher)) if one is not None}
+    told |= {key: model_name(one, key) for key, one in (("model", model), ("teacher", teacher)) if one is not None}
     told |= _shared(data, output, _exact(recipe, training, set))
     return call_for(RunResult, "run", told, path_text(recipe, "recipe"), quiet=quiet)
 
@@ -477,7 +483,7 @@ def compare(
     """
     told: dict[str, Any] = {**options, "split": split}
     told |= {"data": None if data is None else data_name(data, split)}
-    told |= {"against": None if against is None else model_name(against)}
+    told |= {"against": None if against is None else model_name(against, "against")}
     return call_for(Result, "compare", told, *map(model_name, models), quiet=quiet)
 
 
@@ -570,4 +576,8 @@ def _is_layers(student: object) -> bool:
 
         rule, colon, count = student.partition(":")
         return rule in LAYER_RULES if not colon else rule.replace("-", "_").isidentifier() and count.strip().isdecimal()
-    return isinstance(student, Sequence) and all(isinstance(one, int) for one in student)
+    return isinstance(student, Sequence) and len(student) > 0 and all(map(_is_whole, student))
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

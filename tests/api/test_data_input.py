@@ -90,3 +90,24 @@ def test_frames_that_cannot_be_written() -> None:
         data_name(twice)
     with pytest.raises(compress.UserError, match="data: the text is not valid Unicode"):
         data_name(pandas.DataFrame({"text": [b"\xff"]}))
+    with pytest.raises(compress.UserError, match="data: train has no rows; give at least one row"):
+        data_name(pandas.DataFrame({"text": []}))
+
+
+@pytest.mark.usefixtures("place")
+def test_an_error_about_rows_in_memory_names_their_keyword(classifier: Any, splits: Any, tmp_path: Path) -> None:
+    import pandas
+
+    frame = pandas.DataFrame(splits["train"])
+    frame.loc[3, "text"] = None
+    how: dict[str, Any] = {"quiet": True, "training": {"steps": 1}}
+    with pytest.raises(compress.UserError, match=r"^data: train: 1 row without a text") as caught:
+        compress.finetune(classifier, frame, **how)
+    assert str(caught.value) == caught.value.line()
+    with pytest.raises(compress.UserError, match=r"^unlabelled: cannot infer the text column"):
+        compress.distill(classifier, splits, unlabelled=[{"words": 1}], **how)
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "a", "label": null}\n' * 20)
+    with pytest.raises(compress.UserError) as caught:
+        compress.finetune(classifier, path, **how)
+    assert str(path) in str(caught.value), "a file is named by its path"

@@ -101,6 +101,19 @@ def test_a_student_is_a_rule_or_a_model(student: Any, names_layers: bool) -> Non
     assert verbs._is_layers(student) == names_layers
 
 
+@pytest.mark.parametrize("student", [True, 0, -1, 2.5, [], [True], ["a"]])
+def test_what_is_neither_layers_nor_a_model_is_said(student: Any) -> None:
+    with pytest.raises(compress.UserError, match=r"^student: .* is neither layers nor a model; give a number of"):
+        compress.distill("teacher", "rows.csv", student=student)
+
+
+@pytest.mark.parametrize("keyword", ["student", "teacher"])
+def test_a_model_that_is_none_is_named_by_its_keyword(keyword: str) -> None:
+    models: dict[str, Any] = {"teacher": "teacher", keyword: object()}
+    with pytest.raises(compress.UserError, match=f"^{keyword}: a value of type object is not a model"):
+        compress.distill(data="rows.csv", **models)
+
+
 VERBS: dict[str, tuple[Callable[..., RunResult], dict[str, Any]]] = {
     "prune_layers": (compress.prune_layers, {"keep": 2, "criterion": "uniform", "training": SHORT}),
     "prune_layers without recovery": (compress.prune_layers, {"drop": 1, "recover": False}),
