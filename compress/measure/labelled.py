@@ -191,8 +191,12 @@ def print_groups(console: Console, measured: Sequence[MeasuredModel]) -> None:
     for m in told:
         if has_figures(m.groups):
             console.table(m.subject.name if len(measured) > 1 else "", *groups_table(m.groups, m.metric or ""))
-        for line in groups_sentence(m.groups):
-            console.result(line)
+        if m.gap is not None:
+            for line in groups_sentence(m.groups):
+                console.result(line)
+    # why there is no gap is true of the rows, not of one model
+    for line in dict.fromkeys(line for m in told if m.gap is None for line in groups_sentence(m.groups)):
+        console.result(line)
     if told:
         console.result(GROUPS_NOTE)
 

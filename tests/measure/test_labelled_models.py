@@ -13,7 +13,7 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions
 from compress.errors import UserError
 from compress.measure import labelled
-from compress.measure.labelled import measure_models, open_labelled, print_slices
+from compress.measure.labelled import measure_models, open_labelled, print_groups, print_slices
 from compress.predict import real_texts
 from evaluation.quality.intervals import Interval
 from evaluation.quality.slices import Slice
@@ -164,3 +164,19 @@ def test_slices_are_of_all_models_but_the_parent(capsys: pytest.CaptureFixture[s
     alone = capsys.readouterr().out
     assert "kind: a" in alone
     assert "large" not in alone, "one table needs no name"
+
+
+def group_of(name: str, value: float | None) -> Slice:
+    found = None if value is None else Interval(value, value - 0.02, value + 0.02, 100, 1000)
+    return Slice("place", name, 100 if found else 5, found, why="" if found else "fewer than 30 rows")
+
+
+def test_groups_too_small_to_compare_are_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    small = [group_of("a", None), group_of("b", None)]
+    models = [measured_model("teacher", name="parent", groups=small), measured_model("student", groups=small)]
+    print_groups(Console(), models)
+    assert capsys.readouterr().out.count("so no gap is known") == 1
+    large = [group_of("a", 0.9), group_of("b", 0.6)]
+    models = [measured_model("teacher", name="parent", groups=large), measured_model("student", groups=large)]
+    print_groups(Console(), models)
+    assert capsys.readouterr().out.count("largest gap") == 2, "of each model below its table"
