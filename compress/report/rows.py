@@ -122,8 +122,9 @@ def conditions(measurement: Measurement, beside: Sequence[Measurement] = ()) -> 
         lines.append("other programs used the processor: latency is processor time, what a call takes when alone")
     for what, speed, ratio in _RATIOS:
         if any(_lacks_ratio(m, speed, ratio) for m in (measurement, *beside)):
+            where = " where the table shows none" if any(ratio in m.values for m in beside) else ""
             why = "the timings vary too much"
-            lines.append(f"how much faster ({what}) is unknown: {why}; measure again on an idle machine")
+            lines.append(f"how much faster ({what}) is unknown{where}: {why}; measure again on an idle machine")
     return lines
 
 
