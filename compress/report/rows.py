@@ -188,7 +188,7 @@ def churn_sentence(groups: Sequence[Group], reference: Reference = "reference") 
     g = groups[0]
     return [
         f"predictions differ from the {reference}'s on {g.changed:,} of {g.rows:,} rows: "
-        f"{g.broken:,} were right and are now wrong, {g.fixed:,} were wrong and are now right"
+        f"{g.broken:,} went from right to wrong, {g.fixed:,} from wrong to right"
     ]
 
 

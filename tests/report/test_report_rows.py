@@ -141,7 +141,10 @@ def test_changed_rows_name_it_too() -> None:
     columns, rows = churn_table(groups, "parent")
     assert columns[0] == "predictions that differ from the parent"
     assert rows[1][0] == "parent's confidence: high"
-    assert churn_sentence(groups, "parent")[0].startswith("predictions differ from the parent's on 2 of 10 rows")
+    (line,) = churn_sentence(groups, "parent")
+    assert line == (
+        "predictions differ from the parent's on 2 of 10 rows: 1 went from right to wrong, 1 from wrong to right"
+    )
 
 
 @pytest.mark.parametrize(
