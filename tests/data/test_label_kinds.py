@@ -120,7 +120,8 @@ def test_a_sequence_is_illegal_exactly_where_a_repair_changes_it(scheme, rows):
 def test_as_many_tags_as_words(folder):
     rows = [row("a b", "O O"), row("a b c", "O B-x"), row("d", "B-x")]
     with pytest.raises(
-        UserError, match=r"train: 1 row with a different number of tags than words \(row 2\): column 'labels'"
+        UserError,
+        match=r"train: 1 row with a different number of tags than words \(row 2\): column 'labels'; correct them, or",
     ):
         tags(folder, rows)
     assert len(tags(folder, rows, bad_rows="drop").split("train")) == 2
@@ -134,13 +135,15 @@ def test_as_many_tags_as_words(folder):
         ({"tokens": ["a", None], "labels": ["O", "O"]}, r"1 word that is not text \(row 2\): the first is None"),
         ({"tokens": ["a", "b"], "labels": ["O", None]}, r"train: 1 row without a label \(row 2\)"),
         ({"tokens": ["a", 3], "labels": ["O", "O"]}, r"1 word that is not text \(row 2\): the first is 3"),
-        ({"tokens": "a b", "labels": ["O", "O"]}, "each row needs a list of words: the column contains several types"),
-        ({"tokens": ["a"], "labels": "O"}, "each row needs a list of tags: the column contains several types"),
+        ({"tokens": "a b", "labels": ["O", "O"]}, "each row needs a list of words: row 2 has 'a b'"),
+        ({"tokens": ["a"], "labels": "O"}, "each row needs a list of tags: row 2 has 'O'"),
     ],
 )
 def test_bad_words(folder, bad, message):
     with pytest.raises(UserError, match=message):
         tags(folder, [row("a b", "O B-x"), bad], task="token-classification")
+    with pytest.raises(UserError, match=message):  # the task is inferred all the same
+        tags(folder, [row("a b", "O B-x"), bad])
 
 
 def test_tags_outside_the_model(folder):
@@ -267,7 +270,7 @@ def test_a_0_or_1_for_some_labels_alone(folder):
         (
             [["red"], "blue"],
             {"task": "multi-label"},
-            "each row needs a list of labels: the column contains several types",
+            "each row needs a list of labels: row 2 has 'blue'",
         ),
     ],
 )

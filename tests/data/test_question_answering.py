@@ -145,6 +145,13 @@ def test_an_offset_that_does_not_fit_is_refused_or_dropped(folder):
     assert "1 row with an answer that is not in the context (row 4), dropped" in told[1]
 
 
+@pytest.mark.parametrize("answers", [["Poppa"], [["Poppa"], []]])
+def test_answers_without_offsets_are_missing_them_and_no_labels(write, answers):
+    rows = [{"question": "Who?", "context": CONTEXT, "answers": answers}] * 20
+    with pytest.raises(UserError, match=r"train: the answers have no offsets|train: row 1: "):
+        open_table(str(write("all.jsonl", rows)))
+
+
 def test_several_bad_rows_are_counted(folder):
     bad = ask("Who?", "Poppa")
     bad["answers"]["answer_start"] = [3]

@@ -92,7 +92,7 @@ def test_an_answer_that_is_not_there_is_told(text, start, told):
 
 def test_rows_of_another_shape_are_told():
     found = read({"text": ["a", "b"], "answer_start": [0]}, {"answer_start": [0]})
-    assert found.bad == {0: "2 answers and 1 offsets", 1: "the answers have no key 'text', found: answer_start"}
+    assert found.bad == {0: "2 answers and 1 offset", 1: "the answers have no key 'text', found: answer_start"}
     assert said(found.spans) == [[(MISPLACED, MISPLACED)]] * 2
 
 

@@ -303,7 +303,8 @@ def _read_rows(
     for (what, column), at in bad.items():
         if at.any():
             told = f"{format_count(int(at.sum()))} {what} ({first_rows(rows.numbers[at])})"
-            drop_rows(told, where, bad_rows, notes, "fill them in", why=f"column '{column}'")
+            fix = "fill them in" if what.startswith("without") else "correct them"
+            drop_rows(told, where, bad_rows, notes, fix, why=f"column '{column}'")
     lost = np.logical_or.reduce(list(bad.values()))
     if lost.all():
         raise UserError("no rows are left", where=where)

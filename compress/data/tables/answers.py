@@ -10,7 +10,7 @@ import numpy as np
 
 from compress.data.batches.ragged import Ragged, bounds_of
 from compress.data.reading.frame import Column, Frame
-from compress.data.tables.table import UNLABELLED
+from compress.data.tables.table import UNLABELLED, format_count
 from compress.errors import UserError, printable
 
 STARTS = ("answer_starts", "answer_start")  # columns of offsets, where the answers have none of their own
@@ -150,7 +150,7 @@ def _pairs(value: Any, own: Any) -> list[tuple[Any, Any]] | str:
         return [(text, None) for text in texts]
     starts = starts if isinstance(starts, list) else [starts]
     if len(texts) != len(starts):
-        return f"{len(texts)} answers and {len(starts)} offsets"
+        return f"{format_count(len(texts), 'answer')} and {format_count(len(starts), 'offset')}"
     return list(zip(texts, starts))
 
 

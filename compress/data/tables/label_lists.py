@@ -22,10 +22,20 @@ _BITS = (0, 1, "0", "1")
 
 def is_list(column: Column) -> bool:
     """Whether a column holds lists (and nothing else but None)."""
+    return has_lists(column) and (not isinstance(column, list) or _first_other(column) is None)
+
+
+def has_lists(column: Column) -> bool:
+    """Whether a column holds lists, if not in every row."""
     if isinstance(column, list):
-        return any(isinstance(v, list) for v in column) and all(v is None or isinstance(v, list) for v in column)
+        return any(isinstance(v, list) for v in column)
     kind = column.type
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _first_other(column: list[Any]) -> int | None:
+    """The place of the first value that is neither a list nor None."""
+    return next((i for i, v in enumerate(column) if v is not None and not isinstance(v, list)), None)
 
 
 def lists(column: Column, where: str, what: str) -> tuple[Column, np.ndarray, np.ndarray]:
@@ -34,8 +44,12 @@ def lists(column: Column, where: str, what: str) -> tuple[Column, np.ndarray, np
     what: what the items are called, `tags`.
     """
     if not is_list(column):
-        kind = "several types" if isinstance(column, list) else str(column.type)
-        raise UserError(f"each row needs a list of {what}", where=where, why=f"the column contains {kind}")
+        other = _first_other(column) if isinstance(column, list) else None
+        if other is not None:
+            why = f"row {other + 1} has {printable(repr(column[other]), 60)}"
+        else:
+            why = f"the column contains {'no lists' if isinstance(column, list) else column.type}"
+        raise UserError(f"each row needs a list of {what}", where=where, why=why)
     if isinstance(column, list):
         missing = np.array([value is None for value in column], dtype=bool)
         items: Column = [item for value in column for item in value or ()]

@@ -19,6 +19,7 @@ from compress.data.reading.columns import RequestedColumns, label_of
 from compress.data.reading.frame import Column, Frame
 from compress.data.tables import answers
 from compress.data.tables.answer_spans import Reply, decode_spans
+from compress.data.tables.label_lists import has_lists
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import UNLABELLED, Rows, first_rows
 from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
@@ -82,10 +83,13 @@ class Task(task.Task):
     # --- reading ----------------------------------------------------------------------------------------------
 
     def claims(self, frame: Frame, asked: RequestedColumns) -> int:
-        """A column of questions, one of contexts, and one of answers with their offsets."""
+        """A column of questions, one of contexts, and one of answers: with offsets, or lists of a usual name."""
         wanted = (asked.text, QUESTIONS), (asked.text_pair, CONTEXTS), (asked.label, ANSWERS)
         names = [name or label_of(frame, usual) for name, usual in wanted]
-        return 5 if names[0] and names[1] and names[2] and answers.are_in(frame, names[2]) else 0
+        if not (names[0] and names[1] and names[2]):
+            return 0
+        listed = asked.label is None and has_lists(frame.columns[names[2]])
+        return 5 if listed or answers.are_in(frame, names[2]) else 0
 
     def read_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
         """Strings; an empty one is missing: there is nothing to ask, or nothing to read."""

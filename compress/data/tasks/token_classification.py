@@ -17,7 +17,7 @@ from compress.data.batches.examples import Examples, examples_of
 from compress.data.batches.ragged import LabelArray, Ragged, bounds_of
 from compress.data.reading.columns import LABEL, RequestedColumns, is_text, label_of
 from compress.data.reading.frame import Column, Frame
-from compress.data.tables.label_lists import is_list, read_tags
+from compress.data.tables.label_lists import has_lists, read_tags
 from compress.data.tables.label_order import Labels
 from compress.data.tables.table import UNLABELLED, Rows
 from compress.data.task import Choices, Fidelity, ScoredAnswers, check_outputs
@@ -81,9 +81,9 @@ class Task(task.Task):
     # --- reading ----------------------------------------------------------------------------------------------
 
     def claims(self, frame: Frame, asked: RequestedColumns) -> int:
-        """A column of words and one of tags, both of lists."""
+        """A column of words and one of tags, both of lists; the error about a row that has none is that of reading."""
         names = asked.text or label_of(frame, WORDS), asked.label or label_of(frame, TAGS)
-        return 4 if all(n in frame.columns and is_list(frame.columns[n]) for n in names if n) and all(names) else 0
+        return 4 if all(n in frame.columns and has_lists(frame.columns[n]) for n in names if n) and all(names) else 0
 
     def read_text(self, role: str, column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
         """Lists of strings."""

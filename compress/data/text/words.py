@@ -13,7 +13,7 @@ import pyarrow as pa
 from compress.data.batches.ragged import bounds_of
 from compress.data.reading.columns import values_in
 from compress.data.reading.frame import CHUNK, Column
-from compress.data.tables.label_lists import is_list, lists
+from compress.data.tables.label_lists import lists
 from compress.data.tables.table import first_rows
 from compress.data.text.tokenizer import SHORTEST, Tokenizer, check_length
 from compress.errors import UserError, format_count, printable
@@ -49,9 +49,6 @@ def locate_words(text: str) -> list[Place]:
 
 def read_words(column: Column, where: str) -> tuple[pa.ChunkedArray, np.ndarray]:
     """(lists of strings, (N,) bool: rows without words). Raises UserError when values are no lists of text."""
-    if not is_list(column):
-        kind = "several types" if isinstance(column, list) else str(column.type)
-        raise UserError("each row needs a list of words", where=where, why=f"the column contains {kind}")
     items, bounds, missing = lists(column, where, "words")
     plain = items if isinstance(items, list) else items.to_pylist()
     wrong = [i for i, word in enumerate(plain) if not isinstance(word, str)]
