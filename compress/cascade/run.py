@@ -80,7 +80,8 @@ def cascade(
         document["folder"] = str(output)
         console.result(f"wrote {output}, a copy of {document['chosen'][0]}")
     found = document["certificate"]
-    console.result(f"use it   compress predict {shlex.quote(str(output))} {task_of(table.task).example}")
+    example = task_of(table.task).example_for(table.columns)
+    console.result(f"use it   compress predict {shlex.quote(str(output))} {example}")
     if found is not None:
         for line in ui_lines(store, experiment(options)):
             console.result(f"see it   {line}")

@@ -7,7 +7,7 @@ is in its file: the rest of the code asks the task.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -108,6 +108,10 @@ class Fidelity:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
+PAIR_EXAMPLE = '"some text" --pair "another text"'
+"""What follows `compress predict MODEL` for a model of two texts."""
+
+
 class Task(ABC):
     """One kind of task.
 
@@ -123,7 +127,7 @@ class Task(ABC):
     taken as answers to the first; a model with its head always does this task.  asked_as: what its answers call the
     first text, and the second one; None: they do not repeat that.  names: of the labels, where all models of this kind
     have the same.
-    example: what follows `compress predict MODEL`.
+    example: what follows `compress predict MODEL`; with texts in pairs, `example_for`.
     """
 
     kind: ClassVar[str]
@@ -142,6 +146,11 @@ class Task(ABC):
     asked_as: ClassVar[tuple[str, str | None]] = ("text", "text_pair")
     names: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = '"some text"'
+
+    def example_for(self, roles: Collection[str]) -> str:
+        """What follows `compress predict MODEL` where the data has these roles."""
+        optional = "text_pair" in self.optional_roles and self.example == Task.example and not self.label_free
+        return PAIR_EXAMPLE if optional and "text_pair" in roles else self.example
 
     @property
     def ranks(self) -> bool:

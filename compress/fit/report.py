@@ -127,7 +127,8 @@ def result(case: Case, model: Path, found: Mapping[str, Any], log: TrackedRun) -
 def location(case: Case, model: Path) -> None:
     """Where a model is, and how it is used."""
     case.console.result(f"model    {model}")
-    case.console.result(f"use it   compress predict {shlex.quote(str(model))} {case.task.example}")
+    example = case.task.example_for(case.table.columns)
+    case.console.result(f"use it   compress predict {shlex.quote(str(model))} {example}")
 
 
 def name_data(name: str, data: DataSpec | None) -> str:

@@ -126,15 +126,15 @@ def slices_note(m: MeasuredModel) -> SlicesNote | None:
     return SlicesNote(lines=lines, columns=columns, rows=tuple(rows))
 
 
-def tell(console: Console, report: Any, log: TrackedRun) -> None:
+def tell(console: Console, report: Any, log: TrackedRun, table: Table | None) -> None:
     """The lines a person needs next: where the model is, how to use it, how to see it."""
     model = shlex.quote(str(report.model))
     for row in report.findings:
         console.result(f"finding  {row['stage']}: {row['finding']}; {row['do']}")
     console.result("")
     console.result(f"model    {report.model}")
-    if report.measured:
-        example = task_of(report.measured[0].measurement.context["task"]).example
+    if report.measured and table is not None:
+        example = task_of(table.task).example_for(table.columns)
         console.result(f"use it   compress predict {model} {example}")
     for line in log.ui_lines():
         console.result(f"see it   {line}")

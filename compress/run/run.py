@@ -196,7 +196,7 @@ class Run:
             report = dataclasses.replace(report, stages=made.figures, findings=found, reused=made.reused)
         if selection.is_chain and made.reused:
             self.console.result(self._reused(made))
-        tell(self.console, report, log)
+        tell(self.console, report, log, self.sources.opened_table)
         return report
 
     def _log_request(self, log: TrackedRun, path: Path) -> None:

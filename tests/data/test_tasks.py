@@ -144,3 +144,11 @@ def test_sst2_is_encoded(data_dir, minilm):
     made = task_of("classification").encode(Tokenizer.load(minilm), table.split("train"), max_length=64)
     assert len(made) == 66962
     assert 13 < made.lengths.mean() < 14
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_the_command_for_a_model_of_pairs_gives_two_texts(kind):
+    task = task_of(kind)
+    paired = "--pair" in task.example_for(["text", "text_pair", "label"])
+    assert paired == (kind in ("multi-label", "pair-classification", "regression"))
+    assert task.example_for(["text", "label"]) == task.example

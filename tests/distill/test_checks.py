@@ -297,6 +297,9 @@ def test_student_logits_of_another_scale(times: float, word: str, probe: TaskPro
     early = ({"step": 0, "probe_loss": 1.0}, {"step": 5, "probe_loss": 0.9})
     assert during("logit_scales", at, times * at.theirs, *early) is None, "a new head begins small"
     assert during("logit_scales", at, np.nan * at.theirs) is None, "other checks report what is no number"
+    equal = during("logit_scales", at, 0 * at.theirs)
+    assert equal is not None
+    assert "after step 100 the student's logits are all equal (spread 0 against" in equal.text
     hidden = spec(objectives=[{"kind": "hidden_mse"}])
     assert during("logit_scales", start(probe, knows(tokenizer), said=hidden), times * at.theirs) is None, "not trained"
 

@@ -458,12 +458,13 @@ def test_the_command_that_checks_a_certificate_reads_the_same_rows() -> None:
 
 @pytest.mark.parametrize(
     ("task", "texts"),
-    [("classification", ["some text"]), ("pair-classification", ["some text", "--pair", "another text"])],
+    [("classification", ["some text"]), ("regression", ["some text", "--pair", "another text"])],
 )
 def test_the_printed_command_predicts_with_the_model(
     task: str, texts: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    case: Any = SimpleNamespace(console=Console(), task=task_of(task))
+    columns = dict.fromkeys(["text", "text_pair"][: 1 + (len(texts) > 1)], "column")
+    case: Any = SimpleNamespace(console=Console(), task=task_of(task), table=SimpleNamespace(columns=columns))
     report.location(case, Path("my runs/cascade"))
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("use it"))
     assert shlex.split(line)[2:] == ["compress", "predict", "my runs/cascade", *texts]

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from compress.data.reading.columns import RequestedColumns, has_pair
 from compress.data.reading.frame import Frame
+from compress.data.task import PAIR_EXAMPLE
 from compress.data.tasks import classification
 
 
@@ -13,7 +14,7 @@ class Task(classification.Task):
     """As classification, with a second text in segment 1."""
 
     kind: ClassVar[str] = "pair-classification"
-    example: ClassVar[str] = '"some text" --pair "another text"'
+    example: ClassVar[str] = PAIR_EXAMPLE
     text_roles: ClassVar[tuple[str, ...]] = ("text", "text_pair")
 
     def claims(self, frame: Frame, asked: RequestedColumns) -> int:

@@ -53,11 +53,15 @@ class Check(_check.Check):
         ours, theirs = start.probe.scale(course.ours), start.probe.scale(start.theirs)
         if theirs == 0 or not np.isfinite(ours / theirs) or 1 / APART < ours / theirs < APART:
             return None
-        word = "larger" if ours > theirs else "smaller"
-        times = ours / theirs if ours > theirs else theirs / max(ours, 1e-12)
+        if ours == 0:
+            apart = "are all equal"
+        elif ours > theirs:
+            apart = f"are {ours / theirs:.3g} times larger than the teacher's"
+        else:
+            apart = f"are {theirs / ours:.3g} times smaller than the teacher's"
         return self.make_finding(
-            f"after step {course.step} the student's logits are {times:.3g} times {word} than the teacher's (spread "
-            f"{ours:.3g} against {theirs:.3g} on {start.probe.what})",
+            f"after step {course.step} the student's logits {apart} (spread {ours:.3g} against {theirs:.3g} on "
+            f"{start.probe.what})",
             "train longer or with a higher learning rate, raise the weight of objectives on logits, or use "
             "soft_targets with "
             "per_example: true",
