@@ -136,6 +136,8 @@ def _describe_ranking(rows: Sequence[Row], able: Sequence[Row], single: Sequence
     elif data:
         kind = next(iter(data))
         lines.append(f"quality: {title(kind[0])} on {kind[3] or '?'} rows of {_find_dataset(rows, kind)}")
+    if _have_several_references(rows):
+        lines.append("against reference, faster: each row against the teacher or parent that its own run measured")
     kinds = {c for row in rows if (c := row.conditions) is not None}
     if len(kinds) == 1:
         runtimes = sorted({row.runtime for row in rows if row.runtime is not None})
@@ -164,6 +166,17 @@ def _describe_ranking(rows: Sequence[Row], able: Sequence[Row], single: Sequence
     if poor:
         lines.append(f"{format_count(len(poor))} with missing values, shown as —: {list_some(poor, SHOWN)}")
     return lines
+
+
+def _have_several_references(rows: Sequence[Row]) -> bool:
+    """Whether the rows may have been compared, each in its run, with different models."""
+    compared = [(row, row.run) for row in rows if row.run is not None and any(map(_is_comparison, row.values))]
+    runs, beside = {run.parent or run.run_id for _, run in compared}, {row.beside for row, _ in compared}
+    return len(runs) > 1 and (None in beside or len(beside) > 1)
+
+
+def _is_comparison(name: str) -> bool:
+    return name == SPEEDUP or (name.startswith("vs_teacher/") and name.endswith("_difference"))
 
 
 def _find_dataset(rows: Sequence[Row], kind: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ from compare_rows import row
 from compress.compare.frontier import rank_rows, require_like
 from compress.compare.gather import one_row_each
 from compress.compare.query import check_key, filter_rows, ordered
-from compress.compare.rows import drop_busy_speeds
+from compress.compare.rows import Row, drop_busy_speeds
 from compress.compare.table import as_csv, cells, columns, document, fitting, heads, quality_cell
 from compress.contracts import TextLengths
 from compress.errors import UserError
@@ -231,6 +231,21 @@ def test_speeds_by_processor_time_are_named() -> None:
     _, notes = rank_rows([row("fast", context={"clock": "processor time"}), row("slow", context={"clock": "wall"})])
     said = "1 row timed on a busy machine, by processor time, what a call takes when alone: fast"
     assert [note for note in notes if "processor time" in note] == [said]
+
+
+def test_figures_against_the_models_of_several_runs_are_named_as_such() -> None:
+    """A quantized student's run compares it with the student; the student's, with its teacher."""
+
+    def made(name: str, beside: str | None) -> Row:
+        run = StoredRun(name, name, "compress", 0, "")
+        values = {"vs_teacher/speedup": 2.0, "vs_teacher/accuracy_difference": 0.0}
+        return replace(row(name, values=values), run=run, beside=beside)
+
+    said = "against reference, faster: each row against the teacher or parent that its own run measured"
+    assert said in rank_rows([made("student", None), made("int8", None)])[1]
+    assert said in rank_rows([made("student", "teacher"), made("int8", "student")])[1]
+    assert said not in rank_rows([made("one", "teacher"), made("other", "teacher")])[1]
+    assert said not in rank_rows([made("student", None), row("measured now")])[1]
 
 
 def test_rows_of_other_data_are_marked() -> None:
