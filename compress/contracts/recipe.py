@@ -334,7 +334,9 @@ class TrainingPlan(Frozen):
     @model_validator(mode="after")
     def _one_length(self) -> TrainingPlan:
         if self.epochs is not None and self.steps is not None:
-            raise ValueError("epochs and steps both set the length of training; remove one of them")
+            raise ValueError(
+                "epochs and steps both set the length of training; remove one, or set an inherited one to null"
+            )
         if self.min_steps is not None and self.max_steps is not None and self.min_steps > self.max_steps:
             raise ValueError(f"min_steps {self.min_steps:,} is more than max_steps {self.max_steps:,}")
         return self

@@ -82,7 +82,8 @@ MISTAKES = [
     (
         "steps: 10",
         "steps: 10\n      epochs: 1",
-        "x.yaml:8:5: stages.0.training: epochs and steps both set the length of training; remove one of them",
+        "x.yaml:8:5: stages.0.training: epochs and steps both set the length of training; remove one, or set an "
+        "inherited one to null",
     ),
     # wrong types
     ("seed: 1", "seed: 1.5", "x.yaml:2:7: seed: found 1.5, allowed: a whole number"),
