@@ -453,9 +453,7 @@ def test_repeats_between_splits_are_counted(folder):
     table = open_table(
         str(folder(train=train, test=[{"text": " TEXT  3", "label": "no"}, {"text": "new", "label": "no"}]))
     )
-    assert any(
-        "train: 5 rows identical to an earlier row, 5 rows of them with a different label" in n for n in table.notes
-    )
+    assert any("train: 5 rows identical to an earlier row, 5 of them with a different label" in n for n in table.notes)
     assert any("test: 1 row of 2 (50.0 %) also found in train (row 1)" in n for n in table.notes)
 
 

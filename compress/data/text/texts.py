@@ -81,7 +81,7 @@ def note_repeats(splits: Mapping[str, Rows], notes: list[str]) -> None:
     known = hash_contents(train)
     repeats, conflicts = count_repeats(known, marks(train.labels))
     if repeats:
-        also = f", {format_count(conflicts)} of them with a different label" if conflicts else ""
+        also = f", {conflicts:,} of them with a different label" if conflicts else ""
         notes.append(f"train: {format_count(repeats)} identical to an earlier row{also}")
     for split in ("validation", "test"):
         rows = splits.get(split)
