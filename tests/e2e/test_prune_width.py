@@ -41,7 +41,7 @@ def test_cut_recover_and_measure(prune: Cli) -> None:
     header = next(line for line in done.out.splitlines() if "after cutting" in line)
     assert header.split() == ["teacher", "after", "cutting", "cut"]
     assert re.search(
-        r"before recovery training: KL divergence \d+\.\d{3} nats from the parent, on 16 validation", done.err
+        r"before recovery training: KL divergence to the parent: [\d.e-]+ nats, on 16 validation", done.err
     )
     student, middle = Path("runs/cut/student"), Path("runs/cut/stages/0-prune_width")
     config = inspect(student).config

@@ -11,7 +11,8 @@ import pytest
 from compress.errors import ExitCode, UserError
 from compress.fit.cost.cost_model import StaticRanges
 from compress.fit.make import bench
-from compress.fit.request.case import OF_ANSWERS
+from compress.fit.request.case import LOSS_WORDS
+from compress.stages.shared.divergence import OF_CLASSES
 
 
 class Costs(SimpleNamespace):
@@ -98,7 +99,8 @@ def set_up(
         wanted=SimpleNamespace(saves_bytes=True, target=None, serves_on="here"), options=SimpleNamespace(runtime=None),
         shape=None, task=None,
         console=SimpleNamespace(note=seen["notes"].append, slow_progress=None), max_length=8,
-        clock=SimpleNamespace(check=lambda: None), loss_words=OF_ANSWERS, bounds=SimpleNamespace(max_mb=max_mb),
+        clock=SimpleNamespace(check=lambda: None), loss_words=LOSS_WORDS[OF_CLASSES],
+        bounds=SimpleNamespace(max_mb=max_mb),
         loaded=SimpleNamespace(model="model", config=None), recipe=SimpleNamespace(seed=0),
         table=SimpleNamespace(split=lambda _: [], task="classification"),
     )  # fmt: skip

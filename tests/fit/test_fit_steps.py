@@ -28,12 +28,13 @@ from compress.fit.plan.plans import Plan
 from compress.fit.request import clock as clocks
 from compress.fit.request import setup, unlabelled
 from compress.fit.request.bounds import Bounds
-from compress.fit.request.case import OF_VECTORS
+from compress.fit.request.case import LOSS_WORDS
 from compress.fit.request.clock import Clock
 from compress.fit.request.options import FitOptions
 from compress.fit.train.in_loop import InTheLoop
 from compress.fit.train.trainer import OutOfTime
 from compress.recipe.schema import DataSpec
+from compress.stages.shared.divergence import OF_VECTORS
 from compress.storage.signals import StopFlag
 from evaluation.cost.latency import Latency
 
@@ -346,7 +347,7 @@ def test_models_in_few_bits_are_trained_beside_the_best(tmp_path: Path) -> None:
 
 
 def test_the_table_of_plans_begins_with_the_parent() -> None:
-    case: Any = SimpleNamespace(metric="accuracy", bounds=Bounds(max_mb=8, max_ms=5), loss_words=OF_VECTORS)
+    case: Any = SimpleNamespace(metric="accuracy", bounds=Bounds(max_mb=8, max_ms=5), loss_words=LOSS_WORDS[OF_VECTORS])
     evaluator: Any = SimpleNamespace(value=0.9, parent_mb=40.0)
     columns, lines = report.plans(case, evaluator, [judged("a", ms=4.0, mb=9.0, value=0.88), judged("b", mb=7.0)])
     assert len(columns) == len(lines[0]) == len(lines[1])

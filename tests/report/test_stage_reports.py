@@ -86,7 +86,7 @@ def test_widths_before_and_after_and_what_of_the_scores_went(tiny_config: Encode
     sizes, moved = one.sentences()
     assert sizes.endswith("operations 4 G became 1 G")
     assert not sizes.startswith("hidden")
-    assert moved == "before recovery training: KL divergence 0.250 nats from the parent, on 100 validation rows"
+    assert moved == "before recovery training: KL divergence to the parent: 0.25 nats, on 100 validation rows"
 
 
 def test_hidden_states_that_became_narrower_have_no_scores(tiny_config: EncoderConfig, context: Any) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from compress.data.batches.ragged import Ragged, bounds_of
 from compress.data.reading.frame import Column, Frame
-from compress.data.tables.table import UNLABELLED, format_count
-from compress.errors import UserError, printable
+from compress.data.tables.table import UNLABELLED
+from compress.errors import UserError, format_count, printable
 
 STARTS = ("answer_starts", "answer_start")  # columns of offsets, where the answers have none of their own
 MISPLACED = UNLABELLED - 1

@@ -35,6 +35,7 @@ from compress.modelfolder.folder import LoadedModel
 from compress.modelfolder.resolve import resolve
 from compress.predict.real_texts import TextCalls, sample_texts
 from compress.recipe import Recipe
+from compress.stages.shared.divergence import OF_CLASSES, OF_SCORES, OF_VECTORS, name_distance
 from compress.stages.shared.labelled_data import get_requested_settings
 from compress.stages.shared.task_head import check_same_labels, head_of
 from compress.stages.shared.timing import choose_length
@@ -48,8 +49,11 @@ class LossWords(NamedTuple):
     unit: str
 
 
-OF_ANSWERS = LossWords("KL", "KL to parent, nats", "nats")
-OF_VECTORS = LossWords("1 - cosine", "1 - cosine to parent", "of 1 - cosine")
+LOSS_WORDS = {
+    OF_CLASSES: LossWords("KL", "KL to parent, nats", "nats"),
+    OF_SCORES: LossWords("squared difference", "squared difference to parent", "of squared difference"),
+    OF_VECTORS: LossWords("1 - cosine", "1 - cosine to parent", "of 1 - cosine"),
+}
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class Case:
 
     @property
     def loss_words(self) -> LossWords:
-        return OF_VECTORS if self.task.label_free else OF_ANSWERS
+        return LOSS_WORDS[name_distance(self.loaded.model)]
 
     @property
     def bounds(self) -> Bounds:

@@ -9,7 +9,7 @@ from compress.contracts import WidthScores
 from compress.encoder.config.encoder import EncoderConfig
 from compress.encoder.reshape.cut import COUNTED, KeptUnits, units
 from compress.stages.prune_width.search import curves_of
-from compress.stages.shared.divergence import On, format_divergence
+from compress.stages.shared.divergence import OF_CLASSES, DistanceName
 from compress.stages.shared.stage import StageContext
 from compress.storage import atomic
 from compress.tracking import TrackedRun
@@ -35,7 +35,7 @@ class Report:
 
     before, after: the shapes.  kept: None where only the hidden states became narrower.  moved: how far the answers are
     from those of the model as it was, on so many validation rows, before recovery.  operations: of the model before and
-    after.  on: the kind of answers.
+    after.  distance: what `moved` is called.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Report:
     operations: tuple[float, float]
     tried: Sequence[SizeTrial]
     context: StageContext
-    on: On = "task"
+    distance: DistanceName = OF_CLASSES
 
     def tell(self, log: TrackedRun) -> None:
         """Tables into the stage's folder and the run; the short ones to the terminal."""
@@ -77,7 +77,7 @@ class Report:
             c.say(line)
         log.metrics(
             {
-                "prune_width/kl_before_recovery": self.moved,
+                f"prune_width/{self.distance.key}_before_recovery": self.moved,
                 "prune_width/parameters_kept": self.after.count_parameters() / self.before.count_parameters(),
                 "prune_width/operations_kept": self.operations[1] / self.operations[0],
             }
@@ -94,8 +94,8 @@ class Report:
         parts.append(f"operations {first / 1e9:.3g} G became {last / 1e9:.3g} G")
         return [
             ", ".join(parts),
-            f"before recovery training: {format_divergence(self.moved, self.on)} the parent, on {self.rows:,} "
-            f"validation rows",
+            f"before recovery training: {self.distance.describe(self.moved, 'the parent')}, on {self.rows:,} "
+            "validation rows",
         ]
 
     def layers(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

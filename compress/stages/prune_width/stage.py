@@ -23,7 +23,7 @@ from compress.stages.prune_width.refit import refit
 from compress.stages.prune_width.report import Report, SizeTrial
 from compress.stages.prune_width.spec import BUDGETS, COUNTS, WIDTHS, Spec
 from compress.stages.prune_width.subject import Subject, check
-from compress.stages.shared.divergence import divergence, task_answers
+from compress.stages.shared.divergence import divergence, name_distance, task_answers
 from compress.stages.shared.folder_meta import folder_meta
 from compress.stages.shared.model_shape import ModelShape
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
@@ -74,8 +74,8 @@ class Stage:
         made = self._narrowed(made, subject, counts)
         before, after = (subject.costs(c, "operations").maximum for c in (subject.config, made.config))
         self.context.workshop.stop()
-        on = task_answers(subject.loaded.model)
-        moved = divergence(prepare(made), prepare(subject.loaded.model), subject.validation, on)
+        whole = subject.loaded.model
+        moved = divergence(prepare(made), prepare(whole), subject.validation, task_answers(whole))
         report = Report(
             kind=self.spec.importance.kind,
             before=subject.config,
@@ -83,7 +83,7 @@ class Stage:
             kept=kept,
             scores=subject.scores,
             moved=moved,
-            on=on,
+            distance=name_distance(whole),
             rows=sum(batch.rows for batch in subject.validation),
             operations=(before, after),
             tried=subject.tried,

@@ -55,15 +55,14 @@ class Report:
         log.table(c.folder / MODULES, columns, rows)
         more = "" if len(rows) <= SHOWN else f", the worst {SHOWN} of {len(rows)}"
         c.show(f"sensitivity of each module quantized alone{more}", columns, rows[:SHOWN])
-        together = self.damage.together
-        told = f"1 - cosine {together:.2e} to" if self.damage.of_vectors else f"KL divergence {together:.2e} nats from"
-        c.say(f"all modules quantized: {told} the float model's answers")
-        name = "quantize/one_minus_cosine" if self.damage.of_vectors else "quantize/kl"
+        together, distance = self.damage.together, self.damage.distance
+        c.say(f"all modules quantized: {distance.describe(together, 'the float model')}")
+        name = f"quantize/{distance.key}"
         log.metrics({name: together, f"{name}_worst_module": max(self.damage.alone.values())})
         self._draw(self.damage, log)
 
     def _modules(self, damage: Damage) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        columns = ("module", "1 - cosine to float, alone" if damage.of_vectors else "KL to float, alone", "")
+        columns = ("module", f"{damage.distance.name} to float, alone", "")
         fates = {name: f"back to {self.to}" if name in self.back else "" for name in self.names}
         return columns, [(name, f"{damage.alone[name]:.2e}", fates[name]) for name in damage.worst_first]
 
@@ -75,9 +74,7 @@ class Report:
         layers, parts = sorted({layer for layer, _ in found}), list(dict.fromkeys(part for _, part in found))
         worst = max(found.values()) or 1.0
         values = [[found.get((layer, part), float("nan")) / worst for part in parts] for layer in layers]
-        title = f"KL of each matrix alone, 1 = {worst:.2e} nats"
-        if damage.of_vectors:
-            title = f"1 - cosine of each matrix alone, 1 = {worst:.2e}"
+        title = f"{damage.distance.name} of each matrix alone, 1 = {worst:.2e} {damage.distance.unit}".rstrip()
         parts = [part.rpartition(".")[2] for part in parts]
         atomic.write_text(self.context.folder / PLOT, heatmap(title, [*map(str, layers)], parts, values))
         log.artifact(self.context.folder / PLOT)

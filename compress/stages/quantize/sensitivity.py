@@ -9,20 +9,20 @@ from compress.contracts import Batch
 from compress.encoder.integers.fake_quantized import list_quantized_modules, set_mode
 from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
-from compress.stages.shared.divergence import ReferenceAnswers, task_answers
+from compress.stages.shared.divergence import OF_CLASSES, DistanceName, ReferenceAnswers, name_distance, task_answers
 
 
 @dataclass(frozen=True)
 class Damage:
-    """module alone → mean KL(float ‖ quantized) of the answers, in nats; of a score the squared difference, of vectors
-    1 minus the cosine.
+    """module alone → mean distance of the quantized model's answers from the float model's: KL in nats, of a score the
+    squared difference, of vectors 1 minus the cosine.
 
-    together: with every module quantized.  of_vectors: which of these it is.
+    together: with every module quantized.  distance: which of these it is.
     """
 
     alone: dict[str, float]
     together: float
-    of_vectors: bool = False
+    distance: DistanceName = OF_CLASSES
 
     @property
     def worst_first(self) -> list[str]:
@@ -36,9 +36,8 @@ class Scan:
     def __init__(self, model: Model, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
         self.model, self.stop = model, stop
         set_mode(model, "float")
-        on = task_answers(model)
-        self.of_vectors = on == "vectors"
-        self.reference = ReferenceAnswers(model, batches, on)
+        self.distance = name_distance(model)
+        self.reference = ReferenceAnswers(model, batches, task_answers(model))
         set_mode(model, "quantized")
 
     def damage(self, told: Callable[[int], None] = lambda done: None) -> Damage:
@@ -52,7 +51,7 @@ class Scan:
                 told(done)
         finally:
             set_mode(self.model, "quantized")
-        return Damage(alone, self.reference.divergence(self.model), self.of_vectors)
+        return Damage(alone, self.reference.divergence(self.model), self.distance)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ All that stages score by answers is scored here, and by the same distance for ea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,9 +33,29 @@ def make_distance(on: On, temperature: float = 1.0) -> SoftTargets | Vectors:
     return Vectors() if on == "vectors" else SoftTargets(on=on, temperature=temperature)
 
 
-def format_divergence(value: float, on: On) -> str:
-    """The distance with its name, for people."""
-    return f"1 - cosine {value:.2e} to" if on == "vectors" else f"KL divergence {value:.3f} nats from"
+class DistanceName(NamedTuple):
+    """What a distance of answers is called. name: in tables.  unit: after a number.  key: in names of metrics."""
+
+    name: str
+    unit: str
+    key: str
+
+    def describe(self, value: float, other: str) -> str:
+        """A sentence's part: how far answers are from those of `other`."""
+        return f"{self.name} to {other}: {value:.3g}{self.unit and f' {self.unit}'}"
+
+
+OF_CLASSES = DistanceName("KL divergence", "nats", "kl")
+OF_SCORES = DistanceName("squared difference", "", "squared_difference")
+OF_VECTORS = DistanceName("1 - cosine", "", "one_minus_cosine")
+
+
+def name_distance(model: Model) -> DistanceName:
+    """Of the answers of the task head of `model`."""
+    head = model.head_configs["task"]
+    if task_answers(model) == "vectors":
+        return OF_VECTORS
+    return OF_SCORES if head.labels == 1 and head.problem != "multi_label" else OF_CLASSES
 
 
 class ReferenceAnswers:
