@@ -11,9 +11,12 @@ from compress.cli._help import Command
 from compress.cli._renamed import RenamedChoice
 from compress.cli._types import Duration, Milliseconds, ModelName
 from compress.cli.options import shared
+from compress.errors import UserError
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
+
+STEPS = 400
 
 
 class Megabytes(click.ParamType):
@@ -87,10 +90,8 @@ class Megabytes(click.ParamType):
 @click.option(
     "--steps",
     type=click.IntRange(1, 1_000_000),
-    default=400,
-    show_default=True,
-    help="--train: optimizer steps (32 rows each; 64 of embedding models and rerankers) for the last candidate; the "
-    "others get a half and a quarter. full: as many again with quantization.",
+    help="--train: optimizer steps (32 rows each; 64 of embedding models and rerankers) for the last candidate "
+    f"(default: {STEPS}); the others get a half and a quarter. full: as many again with quantization.",
 )
 @click.option(
     "--trials",
@@ -146,6 +147,9 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
     from compress.fit.run import fit
     from compress.fit.target.target_file import read_target
 
+    if given["steps"] is not None and given["train"] == "none":
+        raise UserError("needs training", where="--steps", do="add --train recover or --train full")
+    given["steps"] = given["steps"] or STEPS
     objective = given.pop("objective") or ("fastest" if given["cascade"] else None)
     bounds = Bounds(given.pop("max_mb"), given.pop("max_ms"), given.pop("max_drop"), objective)
     target = given.pop("target")

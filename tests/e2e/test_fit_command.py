@@ -121,6 +121,7 @@ def test_a_certificate_is_held_against_its_folder(here: Path, compress: Cli) -> 
 def test_bad_input(here: Path, compress: Cli) -> None:
     cases = {
         ("--max-mb", "0"): (2, "--max-mb: 0 is not possible; give a number above 0"),
+        ("--max-mb", "1", "--steps", "9"): (2, "--steps: needs training; add --train recover or --train full"),
         ("--max-mb", "1", "--workers", "2"): (2, "--workers: needs training; add --train recover or --train full"),
         (): (2, "compress fit: at least one bound is required; add --max-mb, --max-ms or --max-drop"),
         ("--max-mb", "0.001"): (3, "--max-mb: 0.001 MB is below the smallest possible value"),
