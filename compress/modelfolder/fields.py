@@ -106,26 +106,5 @@ def divisible(fields: Fields, hidden_name: str, hidden: int, heads_name: str, he
     return hidden // heads
 
 
-def read_rotary_base(fields: Fields, default: float) -> float:
-    """θ of rotary positions that all layers share. Raises UserError for any but the plain kind."""
-    fields.refuse("rope_scaling", (), "only default rotary positions are supported")
-    row: Any = fields.values.get("rope_parameters")
-    if row is None:
-        return fields.number("rope_theta", least=1.0001, below=1e30, default=default)
-    if not isinstance(row, dict):
-        raise fields.wrong("rope_parameters", "an object with rope_type and rope_theta")
-    return rotary_base(row, "rope_parameters", fields.where, default)
-
-
-def rotary_base(row: Any, key: str, where: str, default: float) -> float:
-    """θ of rotary positions, of a row of `rope_parameters` that `key` holds. Raises UserError for any but the plain
-    kind."""
-    inner = Fields(row, f"{where}: {key}")
-    inner.refuse("rope_type", ("default",), "only default rotary positions are supported")
-    if extra := sorted(set(row) - {"rope_type", "rope_theta"}):
-        raise UserError(f"{printable(extra[0], 60)} is not supported", where=inner.where)
-    return inner.number("rope_theta", least=1.0001, below=1e30, default=default)
-
-
 def _shown(value: object) -> str:
     return printable(repr(value), 60)

@@ -8,6 +8,7 @@ from typing import Any
 
 from compress.encoder.config.encoder import EncoderConfig, HeadConfig, HeadKind
 from compress.modelfolder import fields as f
+from compress.modelfolder import rotary
 from compress.modelfolder.family import expand_layers, expand_weights_and_biases
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.stock import Stock
@@ -85,7 +86,7 @@ class Family(Stock):
 
     def encoder_values(self, fields: Fields) -> dict[str, Any]:
         values = super().encoder_values(fields)
-        base = f.read_rotary_base(fields, BASE)
+        base = rotary.read_base(fields, BASE)
         return values | {
             "gate_bias": False,
             "gated": True,
@@ -97,17 +98,10 @@ class Family(Stock):
     # --- writing ----------------------------------------------------------------------------------------------
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
-        if config.positions != "rotary" or config.rotary_bases is None:
-            return "its positions are not rotary"
         if not config.gated or not config.layer_bias or config.gate_bias:
             return "its layers are not GTE's: gated, with biases in all but the first feed-forward matrix"
-        if len(set(config.rotary_bases)) > 1:
-            return "its layers have different rotary bases"
-        return super().objection(config, heads)
+        return rotary.find_objection(config) or super().objection(config, heads)
 
     def stock_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
-        base = BASE if config.rotary_bases is None else config.rotary_bases[0]
-        return super().stock_values(config, heads) | {
-            "type_vocab_size": config.segments,
-            "rope_parameters": {"rope_type": "default", "rope_theta": base},
-        }
+        own = {"type_vocab_size": config.segments} | rotary.write_base(config, BASE)
+        return super().stock_values(config, heads) | own

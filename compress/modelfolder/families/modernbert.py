@@ -10,6 +10,7 @@ from typing import Any
 from compress.encoder.config.encoder import Activation, EncoderConfig, HeadConfig, HeadKind
 from compress.errors import UserError
 from compress.modelfolder import fields as f
+from compress.modelfolder import rotary
 from compress.modelfolder.family import Shapes, describe_unsupported, expand_layers, expand_weights_and_biases
 from compress.modelfolder.fields import Fields
 from compress.modelfolder.heads import ACTIVATIONS
@@ -199,8 +200,8 @@ def _layer_types(fields: Fields, layers: int) -> list[str]:
 
 def _base(fields: Fields, kind: str) -> float:
     """θ of the layers of one kind, in the new or the old spelling."""
-    fields.refuse("rope_scaling", (), "only default rotary positions are supported")
-    told: Any = fields.values.get("rope_parameters")
+    fields.refuse("rope_scaling", (), rotary.PLAIN)
+    told: Any = fields.values.get(rotary.KEY)
     if told is None:
         # A local θ that is null is the global one (transformers 4); one that is absent has a default of its own.
         same = OLD_BASES[LOCAL] in fields.values and fields.values[OLD_BASES[LOCAL]] is None
@@ -211,7 +212,7 @@ def _base(fields: Fields, kind: str) -> float:
         row = {}
     if not isinstance(row, dict):
         raise fields.wrong("rope_parameters", f"an object with {GLOBAL} and {LOCAL}")
-    return f.rotary_base(row, f"rope_parameters.{kind}", fields.where, BASES[kind])
+    return rotary.read_row(row, f"{rotary.KEY}.{kind}", fields.where, BASES[kind])
 
 
 def _types(config: EncoderConfig) -> list[str]:

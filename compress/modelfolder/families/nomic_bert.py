@@ -9,6 +9,7 @@ from typing import Any
 
 from compress.encoder.config.encoder import Activation, EncoderConfig, HeadConfig, HeadKind
 from compress.modelfolder import fields as f
+from compress.modelfolder import rotary
 from compress.modelfolder.family import (
     Description,
     Shapes,
@@ -147,7 +148,7 @@ class Family(Stock):
             base = _read_old_rotary(fields)
             values["max_positions"] = _old_limit(fields, values["max_positions"])
         else:
-            base = f.read_rotary_base(fields, BASE)
+            base = rotary.read_base(fields, BASE)
         return values | {
             "linear_bias": False,
             "gated": True,
@@ -169,20 +170,13 @@ class Family(Stock):
     # --- writing ----------------------------------------------------------------------------------------------
 
     def objection(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> str | None:
-        if config.positions != "rotary" or config.rotary_bases is None:
-            return "its positions are not rotary"
         if config.layer_bias or not config.bias or not config.gated:
             return "its layers are not NomicBERT's: gated, with biases in the norms alone"
-        if len(set(config.rotary_bases)) > 1:
-            return "its layers have different rotary bases"
-        return super().objection(config, heads)
+        return rotary.find_objection(config) or super().objection(config, heads)
 
     def stock_values(self, config: EncoderConfig, heads: Mapping[str, HeadConfig]) -> dict[str, Any]:
-        base = BASE if config.rotary_bases is None else config.rotary_bases[0]
-        return super().stock_values(config, heads) | {
-            "head_dim": config.layers[0].head_width,
-            "rope_parameters": {"rope_type": "default", "rope_theta": base},
-        }
+        own = {"head_dim": config.layers[0].head_width} | rotary.write_base(config, BASE)
+        return super().stock_values(config, heads) | own
 
 
 def _respell(fields: Fields) -> Fields:
