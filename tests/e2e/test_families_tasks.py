@@ -38,7 +38,7 @@ TASKS = {
     "token-classification": ("opinions-tags", "ForTokenClassification"),
     "question-answering": ("opinions-qa", "ForQuestionAnswering"),
 }
-WITHOUT = {(family, "question-answering") for family in ("gte", "longformer", "nomic_bert")}
+WITHOUT = {("gte", "question-answering"), ("longformer", "question-answering"), ("nomic_bert", "question-answering")}
 """No class of transformers computes these."""
 LENGTH = 64
 DROPOUT = 0.3

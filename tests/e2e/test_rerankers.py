@@ -214,7 +214,8 @@ def test_fit_to_a_budget(mine: Path, blocks: Path, compress: Cli, monkeypatch: p
     monkeypatch.setenv("COMPRESS_CACHE", str(blocks))
     monkeypatch.setattr(block_table, "_least", lambda calls, *_: ([1.0 + 0.1 * i for i in range(len(calls))], False))
     flags = ("--length", "16", "--runtime", "onnxruntime", "--plans", "1", "--max-mb", "0.03", "--uncertified")
-    done = compress("fit", mine, *DATA, *flags, "--train", train, "--steps", "4", "--output", "runs/fit", "--json")
+    trained = ("--train", train, *(("--steps", "4") if train != "none" else ()))
+    done = compress("fit", mine, *DATA, *flags, *trained, "--output", "runs/fit", "--json")
     assert done.code == 0, done.err
     assert "skipped" not in done.err, "every training came to its end"
     assert ("recovery steps" in done.out) == (train == "recover")
