@@ -196,7 +196,9 @@ def _unopened(where: str, error: OSError | ValueError) -> UserError:
         return UserError("permission denied", where=where)
     if code in (errno.EMFILE, errno.ENFILE):
         return UserError("too many open files", where=where, do="raise ulimit -n", code=ExitCode.RESOURCES)
-    return UserError("cannot be opened", where=where, why=getattr(error, "strerror", None) or str(error))
+    # Of a path with a null character Python says this in words that differ between versions.
+    why = getattr(error, "strerror", None) or ("the path contains a null character" if "\0" in where else str(error))
+    return UserError("cannot be opened", where=where, why=why)
 
 
 def _not_json(text: str, where: str, error: json.JSONDecodeError) -> UserError:

@@ -172,7 +172,7 @@ def test_what_is_no_plain_file(tmp_path: Path) -> None:
         "confg.json": "no such file; did you mean 'config.json'?",
         "pipe": "is not a regular file",
         ".": "is a folder, not a file",
-        "a\0b": "cannot be opened: embedded null byte",
+        "a\0b": "cannot be opened: the path contains a null character",
     }.items():
         with pytest.raises(UserError) as error, open_plain_file(f"{tmp_path}/{name}"):
             pass
