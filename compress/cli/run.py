@@ -11,15 +11,15 @@ from compress.cli._help import Command
 from compress.cli._types import RecipeName
 from compress.cli._verbs import run_stages
 from compress.cli.options import shared
-from compress.stages.shared.flags import RECOVERY, SEEDS, Table
+from compress.stages.shared.flags import GENERAL_TEACHER, RECOVERY, SEEDS, Table
 
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
     from compress.recipe import LoadedRecipe
 
 
-TABLE = Table(kind="", recipe="", flags=(*RECOVERY, SEEDS), demo=False)
-"""Flags that every recipe has a meaning for: they change all of its stages that train."""
+TABLE = Table(kind="", recipe="", flags=(GENERAL_TEACHER, *RECOVERY, SEEDS), demo=False)
+"""Flags that change all stages of a recipe that train."""
 
 
 @click.command(cls=Command)
@@ -61,7 +61,8 @@ def command(
         why = "--from reuses the stages before it"
         raise UserError("does not work with --from", where="--no-cache", why=why, do="remove one of the two")
     options = dataclasses.replace(options, chain=ChainOptions(until, begin, not no_cache))
-    run_stages(options, lambda: _resolved(name, options, given), None, seeds=given["seeds"])
+    seeds, general = given["seeds"], given["general_teacher"]
+    run_stages(options, lambda: _resolved(name, options, given), None, seeds=seeds, general_teacher=general)
 
 
 def _resolved(name: str, options: RunOptions, given: dict[str, Any]) -> LoadedRecipe:

@@ -48,7 +48,14 @@ from compress.run.results import (
 from compress.run.selection import Selection
 from compress.run.sources import Sources
 from compress.run.stages import Stages
-from compress.run.teachers import Teachers, find_teachers, join_teachers, teacher_recipe, teacher_rows
+from compress.run.teachers import (
+    Teachers,
+    find_teachers,
+    join_teachers,
+    require_use_of_general,
+    teacher_recipe,
+    teacher_rows,
+)
 from compress.stages.shared.model_shape import ModelShape, read_shape
 from compress.stages.shared.stage import SharedParts, StageContext
 from compress.storage import atomic
@@ -118,6 +125,8 @@ class Run:
         sources: Sources | None = None,
         share: Share | None = None,
     ) -> None:
+        if (general := inputs.get("general_teacher")) is not None:
+            require_use_of_general(recipe, general)
         self.recipe, self.options, self.console, self.verb = recipe, options, console, verb
         self.named, self.inputs = inputs, {name: find_copy(path) for name, path in inputs.items()}
         self.measures = measures

@@ -54,7 +54,8 @@ def find_teachers(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead
     lead: False for one of several whose head alone teaches.
     """
     task, general = teacher_folder(name), inputs.get("general_teacher")
-    if "task" not in modelfolder.inspect(task).heads and any(_level(s) == "task_specific" for s in recipe.stages):
+    heads = modelfolder.inspect(task).heads
+    if "task" not in heads and any(_level(s) == "task_specific" for s in recipe.stages):
         raise UserError(
             "the teacher has no task head",
             where=f"--teacher {name}",
@@ -62,11 +63,12 @@ def find_teachers(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead
         )
     if not lead:
         return Teachers(task)
-    if general is None and "mlm" in modelfolder.inspect(task).heads:
-        general = task
     corpus = [s for s in recipe.stages if _level(s) == "general"]
+    reads = any(s.reads_vocabulary() for s in corpus)
+    is_tuned = "task" in heads and heads["task"].kind != "embedding"
+    if general is None and ("mlm" in heads or not (reads or is_tuned)):
+        general = task
     if corpus:
-        reads = any(s.reads_vocabulary() for s in corpus)
         if general is None:
             learns = any(stage.learns for stage in corpus)
             role = "teacher" if learns else "model"
@@ -84,6 +86,14 @@ def find_teachers(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead
                 do=f"name another, or train one: compress pretrain {general} --corpus TEXT",
             )
     return Teachers(task, general)
+
+
+def require_use_of_general(recipe: Recipe, folder: Path) -> None:
+    """Raise UserError for a general teacher that no stage reads."""
+    if any(_level(stage) == "general" or _replaces_words(stage) for stage in recipe.stages):
+        return
+    why = f"no stage of recipe {recipe.name} trains on a corpus or replaces words (--augment masked-lm)"
+    raise UserError("has no effect", where=f"--general-teacher {folder}", why=why, do="remove it")
 
 
 def join_teachers(recipe: Recipe, made: Sequence[Teachers]) -> Teachers:
@@ -156,3 +166,9 @@ def _without(recipe: Recipe, corpus: Sequence[StageSpec]) -> str:
 
 def _level(stage: object) -> str:
     return getattr(stage, "level", "")
+
+
+def _replaces_words(stage: object) -> bool:
+    """Whether a masked-LM head proposes words, and no other model is named for it."""
+    spec = getattr(stage, "augmentation", None)
+    return spec is not None and spec.method == "masked-lm" and spec.model is None

@@ -499,6 +499,16 @@ def other_vocabulary(target: Path) -> None:
     (target / "vocab.txt").unlink(missing_ok=True)
 
 
+def test_a_chain_takes_the_general_teacher_that_its_error_asks_for(here: Path, compress: Cli) -> None:
+    words = ("run", "smoke", *SMOKE[3:], "--teacher", TEACHER)
+    assert "add --general-teacher FOLDER" in compress(*words).line
+    done = compress(*words, "--general-teacher", PRETRAINED, "--dry-run")
+    assert done.code == 0, done.err
+    done = compress("run", "./task.yaml", "--teacher", TEACHER, "--data", "data", "--general-teacher", PRETRAINED, *TO)
+    why = "no stage of recipe task trains on a corpus or replaces words (--augment masked-lm)"
+    check(done, f"--general-teacher {PRETRAINED}: has no effect: {why}; remove it")
+
+
 def test_a_student_and_a_teacher_of_different_vocabularies(here: Path, compress: Cli) -> None:
     """Found before the first of the two stages is trained."""
     other_vocabulary(changed(here, PRETRAINED, "other"))

@@ -21,6 +21,7 @@ from compress.run.teachers import (
     is_recipe,
     join_teachers,
     overrides,
+    require_use_of_general,
     teacher_recipe,
     teacher_rows,
 )
@@ -42,13 +43,20 @@ def recipe(*stages: dict[str, Any], **more: Any) -> Recipe:
 
 
 @pytest.fixture
-def heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+def heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
     """Name of a model folder → its heads."""
-    known: dict[str, set[str]] = {"tuned": {"task"}, "both": {"task", "mlm"}, "pretrained": {"mlm"}, "bare": set()}
+    known: dict[str, dict[str, str]] = {
+        "tuned": {"task": "classification"}, "both": {"task": "classification", "mlm": "mlm"},
+        "pretrained": {"mlm": "mlm"}, "bare": {}, "embedder": {"task": "embedding"},
+    }  # fmt: skip
     monkeypatch.setattr(teachers, "resolve", Path)
     monkeypatch.setattr("compress.modelfolder.resolve.require_there", lambda name: None)
     monkeypatch.setattr(
-        teachers.modelfolder, "inspect", lambda folder: SimpleNamespace(heads=dict.fromkeys(known[Path(folder).name]))
+        teachers.modelfolder,
+        "inspect",
+        lambda folder: SimpleNamespace(
+            heads={name: SimpleNamespace(kind=kind) for name, kind in known[Path(folder).name].items()}
+        ),
     )
     monkeypatch.setattr(teachers.modelfolder, "fingerprint", lambda folder: f"print of {folder}")
     return known
@@ -60,7 +68,7 @@ def refusal(one: Recipe, name: str, inputs: dict[str, Path] | None = None) -> st
     return refused.value.line()
 
 
-def test_a_fine_tuned_teacher_of_the_task(heads: dict[str, set[str]]) -> None:
+def test_a_fine_tuned_teacher_of_the_task(heads: dict[str, dict[str, str]]) -> None:
     assert find_teachers(recipe(TASK), "m/tuned", {}) == Teachers(Path("m/tuned"))
     assert find_teachers(recipe(TASK), "m/both", {}) == Teachers(Path("m/both"), Path("m/both"))
     assert refusal(recipe(TASK), "m/bare") == (
@@ -68,7 +76,7 @@ def test_a_fine_tuned_teacher_of_the_task(heads: dict[str, set[str]]) -> None:
     )
 
 
-def test_general_distillation_needs_the_pretrained_encoder(heads: dict[str, set[str]]) -> None:
+def test_general_distillation_needs_the_pretrained_encoder(heads: dict[str, dict[str, str]]) -> None:
     both = recipe(GENERAL, TASK)
     general = {"general_teacher": Path("m/pretrained")}
     assert find_teachers(both, "m/tuned", general) == Teachers(Path("m/tuned"), Path("m/pretrained"))
@@ -83,11 +91,34 @@ def test_general_distillation_needs_the_pretrained_encoder(heads: dict[str, set[
     assert find_teachers(recipe(HIDDEN, TASK), "m/tuned", {"general_teacher": Path("m/bare")}).general == Path("m/bare")
 
 
-def test_one_of_several_gives_its_task_head_alone(heads: dict[str, set[str]]) -> None:
+def test_an_encoder_without_a_task_teaches_on_text_itself(heads: dict[str, dict[str, str]]) -> None:
+    for name in ("m/bare", "m/embedder"):
+        assert find_teachers(recipe(HIDDEN), name, {}) == Teachers(Path(name), Path(name))
+        assert f"--teacher {name}: recipe x first trains on a corpus, which needs a teacher with a masked-LM head" in (
+            refusal(recipe(GENERAL), name)
+        )
+
+
+def test_a_general_teacher_that_no_stage_reads_is_rejected() -> None:
+    folder = Path("m/pretrained")
+    with pytest.raises(UserError) as refused:
+        require_use_of_general(recipe(TASK), folder)
+    assert refused.value.line() == (
+        "--general-teacher m/pretrained: has no effect: no stage of recipe x trains on a corpus or replaces words "
+        "(--augment masked-lm); remove it"
+    )
+    masked = {"method": "masked-lm"}
+    for stages in ([GENERAL, TASK], [{**TASK, "augmentation": masked}]):
+        require_use_of_general(recipe(*stages), folder)
+    with pytest.raises(UserError):
+        require_use_of_general(recipe({**TASK, "augmentation": {**masked, "model": "other"}}), folder)
+
+
+def test_one_of_several_gives_its_task_head_alone(heads: dict[str, dict[str, str]]) -> None:
     assert find_teachers(recipe(GENERAL, TASK), "m/both", {}, lead=False) == Teachers(Path("m/both"))
 
 
-def test_fingerprints_name_all_that_a_run_depends_on(heads: dict[str, set[str]]) -> None:
+def test_fingerprints_name_all_that_a_run_depends_on(heads: dict[str, dict[str, str]]) -> None:
     found = Teachers(Path("m/tuned"), Path("m/pretrained")).fingerprints()
     assert found == {"teacher": "print of m/tuned", "general teacher": "print of m/pretrained"}
     assert Teachers().fingerprints() == {}
@@ -101,7 +132,7 @@ def several(*rows: dict[str, Any], **more: Any) -> Recipe:
 
 
 def test_several_teachers_are_weighed_and_one_leads(
-    heads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
+    heads: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths: list[int] = []
     monkeypatch.setattr(teachers.Ensemble, "check", lambda _, length: lengths.append(length))
@@ -123,7 +154,7 @@ def test_several_teachers_are_weighed_and_one_leads(
 # --- recipes as teachers --------------------------------------------------------------------------------------------
 
 
-def test_a_name_means_a_recipe_or_a_folder(heads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_means_a_recipe_or_a_folder(heads: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_recipe("teacher")
     assert is_recipe("./mine.yaml")
     assert not is_recipe("runs/teacher")

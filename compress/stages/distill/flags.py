@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compress.errors import UserError
-from compress.stages.shared.flags import RECOVERY, Flag, Keys, Table, share
+from compress.stages.shared.flags import GENERAL_TEACHER, RECOVERY, Flag, Keys, Table, share
 
 MOST_ROWS = 10**12
 
@@ -50,10 +50,7 @@ TABLE = Table(
     recipe="distilbert",
     every=True,
     flags=(
-        Flag(
-            "--general-teacher", "", "Pretrained encoder with a masked-LM head, for recipes that train on a corpus "
-            "first.", "input", "folder", "FOLDER",
-        ),
+        GENERAL_TEACHER,
         Flag(
             "--seeds", "", "Repeat the run with N seeds, each in its own folder; report mean and spread.", kind="int",
             low=2, high=100,

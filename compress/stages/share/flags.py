@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from compress import registry
 from compress.errors import UserError, did_you_mean
 from compress.stages.shared.flags import (
+    GENERAL_TEACHER,
     NO_RECOVER,
     RECOVERY,
     SEEDS,
@@ -145,10 +146,7 @@ TABLE = Table(
             "--shrink-residuals", "", "Shrink the residuals to zero during recovery training; the result has none.",
             "training", "switch",
         ),
-        Flag(
-            "--general-teacher", "", "Pretrained encoder that MODEL was fine-tuned from; for recipes that train on a "
-            "corpus first (share-general).", "input", "folder", "FOLDER",
-        ),
+        GENERAL_TEACHER,
         *RECOVERY,
         NO_RECOVER,
         SEEDS,

@@ -155,6 +155,10 @@ DEMO = Flag(
     "input", "switch",
 )  # fmt: skip
 """A flag of every table."""
+GENERAL_TEACHER = Flag(
+    "--general-teacher", "", "Pretrained encoder that the teacher was fine-tuned from, for recipes that train on a "
+    "corpus. Some objectives need its masked-LM head.", "input", "folder", "FOLDER",
+)  # fmt: skip
 SEEDS = Flag(
     "--seeds", "", "Repeat the run with N seeds; report mean and spread.", "training", "int", "N", low=2, high=100
 )
