@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.console import Console
-from compress.contracts import RunOptions, StageSpec
+from compress.contracts import ChainOptions, RunOptions, StageSpec
 from compress.data.reading.pool import TextVectors
 from compress.errors import Stopped, UserError
 from compress.modelfolder.push import HubRepository, push_and_print
@@ -284,7 +284,10 @@ class Run:
             once = f"running recipe {recipe.name} once; later runs reuse the model"
             again = f"resuming the interrupted run of recipe {recipe.name} in {folder}"
             self.console.note(f"teacher: {again if is_unfinished(folder) else once}")
-            options = dataclasses.replace(self.options, output=folder, resume=folder.exists(), overrides=())
+            whole = None if self.options.chain is None else ChainOptions(cached=self.options.chain.cached)
+            options = dataclasses.replace(
+                self.options, output=folder, resume=folder.exists(), overrides=(), chain=whole
+            )
             try:
                 Run(recipe, options, self.console, None, {}, sources=sources).go()
                 return

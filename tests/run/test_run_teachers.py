@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compress.console import Console
-from compress.contracts import RunOptions
+from compress.contracts import ChainOptions, RunOptions
 from compress.errors import ExitCode, Stopped, UserError
 from compress.recipe import Recipe, load_recipe
 from compress.run import run as run_module
@@ -202,11 +202,16 @@ class Command:
         self.in_use, self.trained, self.slept = in_use, 0, 0
         monkeypatch.setattr(run_module, "lock_status", lambda _: found.pop(0) if found else RunStatus("none"))
         monkeypatch.setattr(run_module.time, "sleep", self.sleep)
-        monkeypatch.setattr(run_module, "Run", lambda *_, **__: SimpleNamespace(go=self.train))
+        monkeypatch.setattr(run_module, "Run", self.begin)
+        self.asked: list[RunOptions] = []
         self.run: Any = object.__new__(Run)
         self.run.options, self.run.console = RunOptions(), Console()
         self.stopped: list[str] = []
         self.run.contexts = SimpleNamespace(stop_if_requested=self.stopped.append)
+
+    def begin(self, recipe: Recipe, options: RunOptions, *_: object, **__: object) -> SimpleNamespace:
+        self.asked.append(options)
+        return SimpleNamespace(go=self.train)
 
     def sleep(self, seconds: float) -> None:
         self.slept += 1
@@ -245,6 +250,16 @@ def test_a_command_that_began_a_moment_earlier_is_waited_for(tmp_path: Path, mon
     command = Command(monkeypatch, [RunStatus("none"), OTHER], in_use=1)
     command.run._make_teacher(recipe(TASK, name="teacher"), tmp_path / "teacher-1", None)
     assert (command.trained, command.slept) == (1, 2), "the other was stopped: this one goes on"
+
+
+def test_it_is_made_whole_where_a_part_of_the_chain_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--until 0 trained the tokenizer of the teacher alone, and no teacher."""
+    command = Command(monkeypatch, [])
+    command.run.options = RunOptions(chain=ChainOptions(until="0", begin="0", cached=False))
+    command.run._make_teacher(recipe(TASK, name="teacher"), tmp_path / "teacher-1", None)
+    assert [options.chain for options in command.asked] == [ChainOptions(cached=False)]
 
 
 def test_a_signal_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
