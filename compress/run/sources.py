@@ -21,7 +21,7 @@ from compress.modelfolder.folder import FolderInfo
 from compress.modelfolder.resolve import resolve as resolve_model
 from compress.modelfolder.sentence_head import EMBEDDING
 from compress.run.selection import Selection
-from compress.run.teachers import is_recipe, teacher_folder
+from compress.run.teachers import is_recipe, teacher_folder, teaches_task
 from compress.stages.shared.corpora import open_corpus_of, words_read
 from compress.stages.shared.labelled_data import get_requested_settings, open_table_of
 from compress.stages.shared.model_shape import make_no_vectors_error, make_vector_objective_error
@@ -85,7 +85,8 @@ class Sources:
         recipe = self.selection.recipe
         rows = recipe.taught_by
         if rows and not is_recipe(rows[recipe.lead].model):
-            return _inspect_whole(teacher_folder(rows[recipe.lead].model))
+            info = _inspect_whole(teacher_folder(rows[recipe.lead].model))
+            return info if teaches_task(recipe, info.heads) else None
         if not rows and recipe.model and self.selection.first.keeps_labels():
             info = _inspect_whole(resolve_model(recipe.model))
             return info if self.selection.first.compresses or "task" in stock_heads(info.heads) else None

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compress.contracts import Override, StageSpec
+from compress.encoder.config.encoder import HeadConfig
 from compress.errors import UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.ensemble import Ensemble, Member, normalize_weights
 from compress.modelfolder.resolve import require_teacher, resolve
+from compress.modelfolder.sentence_head import EMBEDDING
 from compress.recipe import LoadedRecipe, Recipe, TeacherRow
 from compress.recipe.library import is_recipe
 from compress.recipe.library import names as recipe_names
@@ -25,7 +27,8 @@ STUDENTS = (
 
 @dataclass(frozen=True)
 class Teachers:
-    """task: the folder whose task head teaches, of several the lead's.  general: the one with a masked-LM head.
+    """task: the folder whose task head teaches, of several the lead's; None where the teacher only teaches on a corpus.
+    general: the pretrained encoder that teaches on a corpus.
 
     ensemble: all of several, None of one.  told: which of them (0 of one) have a tracked run of their own, that of a
     teacher recipe, in the store and experiment of this run.
@@ -65,7 +68,7 @@ def find_teachers(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead
         return Teachers(task)
     corpus = [s for s in recipe.stages if _level(s) == "general"]
     reads = any(s.reads_vocabulary() for s in corpus)
-    is_tuned = "task" in heads and heads["task"].kind != "embedding"
+    is_tuned = "task" in heads and heads["task"].kind != EMBEDDING
     if general is None and ("mlm" in heads or not (reads or is_tuned)):
         general = task
     if corpus:
@@ -85,7 +88,14 @@ def find_teachers(recipe: Recipe, name: str, inputs: Mapping[str, Path], *, lead
                 where=f"--general-teacher {general}",
                 do=f"name another, or train one: compress pretrain {general} --corpus TEXT",
             )
-    return Teachers(task, general)
+    return Teachers(task if teaches_task(recipe, heads) else None, general)
+
+
+def teaches_task(recipe: Recipe, heads: Mapping[str, HeadConfig]) -> bool:
+    """Whether a teacher with these heads answers the task of the recipe's data: an encoder without a task head does
+    not, and an embedding model does not where a stage trains on labels."""
+    head = heads.get("task")
+    return head is not None and (head.kind != EMBEDDING or all(stage.kind != "finetune" for stage in recipe.stages))
 
 
 def require_use_of_general(recipe: Recipe, folder: Path) -> None:

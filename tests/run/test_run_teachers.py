@@ -92,11 +92,14 @@ def test_general_distillation_needs_the_pretrained_encoder(heads: dict[str, dict
 
 
 def test_an_encoder_without_a_task_teaches_on_text_itself(heads: dict[str, dict[str, str]]) -> None:
+    labels = {"kind": "finetune", "training": TRAINING}
     for name in ("m/bare", "m/embedder"):
-        assert find_teachers(recipe(HIDDEN), name, {}) == Teachers(Path(name), Path(name))
+        assert find_teachers(recipe(HIDDEN, labels), name, {}) == Teachers(None, Path(name)), "it answers no labels"
         assert f"--teacher {name}: recipe x first trains on a corpus, which needs a teacher with a masked-LM head" in (
             refusal(recipe(GENERAL), name)
         )
+    embedder = Path("m/embedder")
+    assert find_teachers(recipe(HIDDEN), "m/embedder", {}) == Teachers(embedder, embedder), "compared with its student"
 
 
 def test_a_general_teacher_that_no_stage_reads_is_rejected() -> None:
