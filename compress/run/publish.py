@@ -136,6 +136,8 @@ def tell(console: Console, report: Any, log: TrackedRun, table: Table | None) ->
     if report.measured and table is not None:
         example = task_of(table.task).example_for(table.columns)
         console.result(f"use it   compress predict {model} {example}")
+    elif modelfolder.is_model_folder(report.model) and "task" not in modelfolder.inspect(report.model).heads:
+        console.result(f"use it   compress finetune --model {model} --data DATA")
     for line in log.ui_lines():
         console.result(f"see it   {line}")
 

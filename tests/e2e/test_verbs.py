@@ -47,6 +47,7 @@ def test_from_a_tokenizer_to_a_student_step_by_step(work: Path, compress: Cli) -
         "--output", "runs/pre", "--set", "stages.1.sentence_pairs=nsp",
     )  # fmt: skip
     assert done.code == 0, done.err
+    assert "use it   compress finetune --model runs/pre/model --data DATA" in done.out
     pretrained = modelfolder.inspect("runs/pre/model")
     assert set(pretrained.heads) == {"mlm", "pair"}
     assert pretrained.vocabulary_tokens == len(tokenizer)
