@@ -162,7 +162,7 @@ EVERY: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"*.student.model": "m", "*.student.layers": [0], "*.student.count": None},
     ),
     (
-        {"hidden_size": 64, "num_heads": "2,4", "intermediate_size": "99", "init": "svd"},
+        {"hidden_size": "64", "num_heads": "2,4", "intermediate_size": "99", "init": "svd"},
         {"hidden": 64, "heads": [2, 4], "intermediate_size": 99, "init": "svd"},
     ),
 ]
@@ -253,7 +253,8 @@ def test_flags_that_do_not_fit(table: Table, given: dict[str, Any], message: str
     ("given", "where", "named"),
     [
         ({"layers": "uniform:9"}, "student.count", "--layers uniform:9: student.count"),
-        ({"hidden_size": 7}, "student.hidden", "--hidden-size 7: student.hidden"),
+        ({"hidden_size": "7"}, "student.hidden", "--hidden-size 7: student.hidden"),
+        ({"hidden_size": "half"}, "student.hidden", "--hidden-size half: student.hidden"),
         ({"layers": "uniform"}, "student.count", "student.count"),  # the flag leaves the number open
         ({"layers": "uniform:9"}, "student.hidden", "student.hidden"),
         ({"layers": "uniform:9"}, None, None),

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compress.encoder.config.encoder import EncoderConfig
 from compress.errors import UserError
+from compress.stages.distill.initialization import plan_shape
 from compress.stages.distill.layers import resolve, sentence
 from compress.stages.distill.student_spec import LAYER_RULES, StudentSpec
+from compress.stages.shared.model_shape import ModelShape
 
 
 def layers(depth: int, **keys: Any) -> list[int]:
@@ -91,3 +94,19 @@ def test_the_map_in_words() -> None:
         "layer map (student layers from teacher, which has 0..2): 0 from 0, 1 from 2; not used: 1"
     )
     assert sentence([0], 1, "model").endswith("(student layers from model, which has 0..0): 0 from 0; not used: none")
+
+
+@pytest.mark.parametrize(
+    ("hidden", "heads", "half"), [(768, 12, 384), (384, 12, 192), (128, 2, 64), (60, 12, 24), (8, 8, 8)]
+)
+def test_half_of_the_width_is_what_the_heads_divide(hidden: int, heads: int, half: int) -> None:
+    config = EncoderConfig.uniform(
+        vocabulary=30, hidden=hidden, layers=4, heads=heads, feed_forward=4 * hidden, max_positions=16
+    )
+    how = StudentSpec.model_validate({"layers": "uniform", "hidden": "half", "init": "random"})
+    made = plan_shape(how, ModelShape(4, 16, config=config)).config
+    assert made is not None
+    assert (made.hidden, made.layers[0].heads, made.layers[0].feed_forward) == (half, heads, 4 * half)
+    assert (
+        how.sentence() == "a student of half of the layers (uniform) of the teacher, half of its width, random weights"
+    )

@@ -109,6 +109,8 @@ def test_a_student_that_answers_the_labels_already_keeps_its_head(taught: Path, 
         (("--layers", "frist:2"), "did you mean 'first'?"),
         (("--layers", "first:9"), "--layers first:9: student.count: 9 layers cannot be taken from a teacher with 4"),
         (("--hidden-size", "33"), "student.hidden: hidden 33 is not divisible by"),
+        (("--hidden-size", "haf"), "--hidden-size haf: not a hidden size; give half, or a number such as 192"),
+        (("--hidden-size", "0"), "--hidden-size 0: stages.0.student.hidden: found 0, allowed: a whole number from 1"),
         (
             ("--hidden-size", "32", "--num-heads", "5"),
             "student.heads: hidden 32 is not divisible by 5 heads; use hidden 30 or 35",

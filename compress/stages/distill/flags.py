@@ -28,6 +28,13 @@ def _widths(text: str, flag: str) -> int | list[int]:
     return found[0] if len(found) == 1 else found
 
 
+def _hidden(text: str, flag: str) -> int | str:
+    """`half`, or a number of channels. Raises UserError."""
+    if text != "half" and not (text.isdecimal() and text.isascii() and len(text) < 10):
+        raise UserError("not a hidden size", where=f"{flag} {text}", do="give half, or a number such as 192")
+    return text if text == "half" else int(text)
+
+
 def _numbers(text: str, flag: str, given: str) -> list[int]:
     parts = [part.strip() for part in text.strip("[]").split(",")]
     if not all(part.isdecimal() and part.isascii() and len(part) < 10 for part in parts):
@@ -113,7 +120,10 @@ TABLE = Table(
             "alone for half of the layers, such as every-other-from-last.", metavar="LIST", convert=_layers,
             within=True,
         ),
-        Flag("--hidden-size", "student.hidden", "Hidden size of the student.", kind="int", low=1, within=True),
+        Flag(
+            "--hidden-size", "student.hidden", "Hidden size of the student: a number, or half of the teacher's.",
+            metavar="N|half", convert=_hidden, within=True,
+        ),
         Flag(
             "--num-heads", "student.heads", "Attention heads of each layer: a number, or a list, one per layer.",
             metavar="N", convert=_widths, within=True,

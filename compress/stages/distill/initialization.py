@@ -125,10 +125,11 @@ def _new_head(info: FolderInfo, wanted: HeadConfig) -> HeadConfig:
 def _require_same_width(how: StudentSpec, donor: LoadedModel, head: str | None) -> None:
     """Raise UserError for vectors of another width than the teacher's."""
     embeds = head is not None and donor.heads[head].kind == "embedding"
-    if embeds and how.hidden is not None and how.hidden != donor.config.hidden:
+    hidden = _find_hidden(how, donor.config)
+    if embeds and hidden not in (None, donor.config.hidden):
         raise UserError(
             "a student of another hidden size is not supported for sentence embeddings", where="student.hidden",
-            why=f"its vectors would have {how.hidden} dimensions, the teacher's have {donor.config.hidden}",
+            why=f"its vectors would have {hidden} dimensions, the teacher's have {donor.config.hidden}",
             do="remove it; use fewer layers, or a smaller intermediate size",
         )  # fmt: skip
     if embeds and how.head == "new" and donor.heads[head or ""].denses:
@@ -205,9 +206,18 @@ def _resized(how: StudentSpec, config: EncoderConfig) -> EncoderConfig:
     """The config itself where no width is named: what its matrices are besides, thin or sparse, stays then."""
     if not how.names_widths():
         return config
+    hidden = _find_hidden(how, config)
     return resize_config(
-        config, hidden=how.hidden, heads=how.heads, feed_forward=how.intermediate_size, embedding=how.embedding
+        config, hidden=hidden, heads=how.heads, feed_forward=how.intermediate_size, embedding=how.embedding
     )
+
+
+def _find_hidden(how: StudentSpec, config: EncoderConfig) -> int | None:
+    """Of half the width, the most that the heads divide."""
+    if how.hidden != "half":
+        return how.hidden
+    heads = config.layers[0].heads
+    return max(1, config.hidden // (2 * heads)) * heads
 
 
 def _shape(config: EncoderConfig) -> str:

@@ -13,6 +13,7 @@ from compress.errors import describe, format_count, nearest, printable
 
 LAYER_RULES = ("every-other", "every-other-from-last", "first", "last", "uniform")
 STARTS = ("teacher", "selection", "svd", "projection", "random")
+MOST_HIDDEN = 65_536
 NARROWING = "svd"
 """What `init: teacher` does where the student is narrower: it keeps most before training."""
 
@@ -29,8 +30,8 @@ class StudentSpec(Frozen):
     all layers."""
     count: int | None = Field(default=None, gt=0, le=512)
     """Number of layers that a rule selects. Default: half of the layers, rounded up."""
-    hidden: int | None = Field(default=None, gt=0, le=65_536)
-    """Hidden size. Default: unchanged."""
+    hidden: int | Literal["half"] | None = None
+    """Hidden size, or half: half of the teacher's, with as many heads. Default: unchanged."""
     heads: int | ListOf[int] | None = None
     """Attention heads of each layer, with hidden / heads channels each; or a list with one number per layer, whose
     heads keep their width. Default: unchanged."""
@@ -73,6 +74,14 @@ class StudentSpec(Frozen):
             raise ValueError(f"found {count}, but layers names no rule; set layers to a rule such as uniform")
         return count
 
+    @field_validator("hidden", mode="before")
+    @classmethod
+    def _hidden(cls, value: Any) -> Any:
+        """By hand, like the layers."""
+        if value in (None, "half") or (_is_width(value) and value <= MOST_HIDDEN):
+            return value
+        raise ValueError(f"found {describe(value)}, allowed: a whole number from 1 to {MOST_HIDDEN:,}, or half")
+
     @field_validator("heads", "intermediate_size", mode="before")
     @classmethod
     def _widths(cls, value: Any) -> Any:
@@ -97,7 +106,9 @@ class StudentSpec(Frozen):
         told = f"a student of {chosen} of {'the teacher' if self.model is None else self.model}"
         for name in ("hidden", "heads", "intermediate_size", "embedding"):
             value = getattr(self, name)
-            if value is not None:
+            if value == "half":
+                told += ", half of its width"
+            elif value is not None:
                 told += f", {name} {list(value) if isinstance(value, tuple) else value}"
         if self.init == "random":
             return told + ", random weights"
