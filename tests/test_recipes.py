@@ -135,7 +135,15 @@ def test_what_no_measurement_supports_is_marked_and_listed_last() -> None:
         "q8bert",
     }
     unmeasured |= {"minilm", "multi-teacher", "narrow", "replay-tinybert", "tinybert", "tinybert-task"}
-    unmeasured |= {"share-general", "share-gradual", "share-pull", "embed-distil", "embed-matryoshka", "rerank-distil"}
+    unmeasured |= {
+        "share-general",
+        "share-gradual",
+        "share-pull",
+        "embed-distil",
+        "embed-matryoshka",
+        "rerank-distil",
+        "text-distil",
+    }
     assert unmeasured | {"drop-tokens", "prune-width-l0", "prune-width-movement"} == set(marked)
 
 

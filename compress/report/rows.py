@@ -420,6 +420,8 @@ METRICS: Mapping[str, tuple[str, Form]] = {
     "recall_at_10": ("recall@10", _percent),
     "recall_at_100": ("recall@100", _percent),
     "cosine": ("cosine to the parent", _decimal),
+    "hidden_cosine": ("cosine of hidden states with the teacher's", _decimal),
+    "mlm_loss": ("masked-LM loss", _decimal),
     "neighbour_overlap_10": ("10 nearest neighbours kept", _decimal),
     "calibration_error": ("calibration error", _percent),
     "calibration_error_scaled": ("  after temperature scaling", _percent),

@@ -126,8 +126,9 @@ def slices_note(m: MeasuredModel) -> SlicesNote | None:
     return SlicesNote(lines=lines, columns=columns, rows=tuple(rows))
 
 
-def tell(console: Console, report: Any, log: TrackedRun, table: Table | None) -> None:
-    """The lines a person needs next: where the model is, how to use it, how to see it."""
+def tell(console: Console, report: Any, log: TrackedRun, table: Table | None, *, for_any_task: bool) -> None:
+    """The lines a person needs next: where the model is, how to use it, how to see it. for_any_task: it was made from
+    text alone."""
     model = shlex.quote(str(report.model))
     for row in report.findings:
         console.result(f"finding  {row['stage']}: {row['finding']}; {row['do']}")
@@ -136,7 +137,7 @@ def tell(console: Console, report: Any, log: TrackedRun, table: Table | None) ->
     if report.measured and table is not None:
         example = task_of(table.task).example_for(table.columns)
         console.result(f"use it   compress predict {model} {example}")
-    elif modelfolder.is_model_folder(report.model) and "task" not in modelfolder.inspect(report.model).heads:
+    elif for_any_task and modelfolder.is_model_folder(report.model):
         console.result(f"use it   compress finetune --model {model} --data DATA")
     for line in log.ui_lines():
         console.result(f"see it   {line}")

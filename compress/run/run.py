@@ -205,7 +205,7 @@ class Run:
             report = dataclasses.replace(report, stages=made.figures, findings=found, reused=made.reused)
         if selection.is_chain and made.reused:
             self.console.result(self._reused(made))
-        tell(self.console, report, log, self.sources.opened_table)
+        tell(self.console, report, log, self.sources.opened_table, for_any_task=not selection.last.answers_task())
         return report
 
     def _log_request(self, log: TrackedRun, path: Path) -> None:

@@ -22,6 +22,7 @@ from compress.modelfolder.resolve import resolve
 from compress.modelfolder.sentence_files import prompt_files, sentence_files
 from compress.modelfolder.sentence_head import EMBEDDING
 from compress.modelfolder.sentence_pooling import MODULES
+from compress.report.rows import title
 from compress.run import cache, chain
 from compress.run.announced import announce_stage
 from compress.run.contexts import Contexts
@@ -173,6 +174,11 @@ class Stages:
             self._keep_findings(prepared, context, result, log)
             steps, best = result.steps, dict(result.best or result.last)
             start = next((row for row in result.history if row["step"] == 0), {})
+            if prepared.select is not None and {prepared.select[0]} <= best.keys() & start.keys():
+                name = prepared.select[0]
+                self.console.note(
+                    f"{label}: {title(name)} {best[name]:.3f} in validation, {start[name]:.3f} before training"
+                )
             if prepared.closing is not None:
                 with torch.no_grad():
                     closing = prepared.closing(prepared.module, result.best_step or steps)

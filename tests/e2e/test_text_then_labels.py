@@ -37,3 +37,17 @@ def test_a_teacher_without_the_task_teaches_on_text_and_is_not_measured(taught: 
     assert done.code == 0, done.err
     roles = [model["role"] for model in json.loads(done.out)["models"]]
     assert roles == ["teacher", "student"], "compared with the fine-tuned teacher"
+
+
+def test_a_smaller_encoder_from_text_alone(taught: Path, compress: Cli) -> None:
+    words = ("distill", "--recipe", "text-distil", "--corpus", "corpus.txt", "--steps", "3", "--layers", "0,2")
+    words = (*words, "--set", "corpus.max_length=24")
+    done = compress(*words, "--teacher", PRETRAINED, "--output", "runs/a")
+    assert done.code == 0, done.err
+    assert "0-distill: masked-LM loss " in done.err, "of the head that it takes over"
+    assert "use it   compress finetune --model runs/a/student --data DATA" in done.out
+    done = compress("finetune", "--model", "runs/a/student", "--data", "data", "--steps", "2", "--output", "runs/b")
+    assert done.code == 0, done.err
+    done = compress(*words, "--teacher", TEACHER, "--output", "runs/c")
+    needs = "recipe text-distil first trains on a corpus, which needs the teacher's pretrained encoder"
+    assert done.line.startswith(f"error: --teacher {TEACHER}: {needs}")

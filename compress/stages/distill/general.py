@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
-from compress.contracts import BatchSource
+from compress.contracts import BatchSource, Teacher
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.infer.prepare import prepare as prepare_teacher
+from compress.encoder.modules.model import Model
 from compress.modelfolder import folder as modelfolder
+from compress.modelfolder.folder import LoadedModel
 from compress.stages.distill import initialization
 from compress.stages.distill.diagnosis import diagnose_corpus
 from compress.stages.distill.live_teacher import find_general_teacher
 from compress.stages.distill.preparation import Preparation
 from compress.stages.distill.quantization_aware import add_quantizers, set_dropout
-from compress.stages.distill.tying import Tying
+from compress.stages.distill.states import STATES, state_validation
+from compress.stages.distill.tying import Tying, Validation
 from compress.stages.shared.corpora import corpus_batches, corpus_validation
 from compress.stages.shared.folder_meta import folder_meta
 from compress.stages.shared.stage import PreparedStage, StageOutput
+from compress.training.length import Mode
 from compress.training.module import StageModule
 
 
@@ -28,8 +33,6 @@ class GeneralPreparation(Preparation):
         c, spec = self.context, self.spec
         folder, teacher = find_general_teacher(spec, c)
         head = "mlm" if "mlm" in teacher.heads else None
-        if head is None:
-            c.say("the general teacher has no masked-LM head: validation is skipped and the last weights are kept")
         begun = initialization.origin(spec.student, c, teacher, head)
         self.check_tokens(begun, teacher)
         tokenizer = Tokenizer.from_files(teacher.tokenizer_files, where=str(folder))
@@ -55,6 +58,8 @@ class GeneralPreparation(Preparation):
         live = functools.cache(lambda precision: prepare_teacher(teacher.model, precision))
         taught = self.set_up_teaching(teacher, fingerprint, objectives, source, tokenizer.vocabulary_sha, length, live)
         tying = Tying(spec, student, c)
+        found = self._choose_validation(student, teacher, batches("validation"), lambda: live(c.precision))
+        validate, select = (None, None) if found is None else found
         prepared = PreparedStage(
             finish=lambda: StageOutput(
                 tying.finish_student(),
@@ -64,9 +69,9 @@ class GeneralPreparation(Preparation):
             module=StageModule(student, objectives, taught.teacher, self.list_regularizers(student, tying)),
             opening=taught.opening,
             source=source,
-            plan=self.settle_plan(source, student, tying, validated=head is not None),
-            validate=None if head is None else tying.wrap_validation(corpus_validation(batches("validation"), c)),
-            select=None if head is None else ("mlm_loss", "min"),
+            plan=self.settle_plan(source, student, tying, validated=validate is not None),
+            validate=None if validate is None else tying.wrap_validation(validate),
+            select=select,
             identity={
                 "corpus": corpus.fingerprint,
                 "tokenizer": tokenizer.vocabulary_sha,
@@ -79,3 +84,17 @@ class GeneralPreparation(Preparation):
             return prepared
         asked = taught.teacher if spec.cache is None else live(c.precision)
         return diagnose_corpus(spec, c, prepared, batches("validation"), teacher.config.vocabulary, asked)
+
+    def _choose_validation(
+        self, student: Model, teacher: LoadedModel, held_out: BatchSource, ask: Callable[[], Teacher]
+    ) -> tuple[Validation, tuple[str, Mode]] | None:
+        """What the weights are selected by: masked-LM loss, else how near the hidden states are to the teacher's."""
+        if "mlm" in teacher.heads:
+            return corpus_validation(held_out, self.context), ("mlm_loss", "min")
+        if student.config.hidden == teacher.config.hidden:
+            return state_validation(held_out, ask, self.context), (STATES, "max")
+        self.context.say(
+            "the general teacher has no masked-LM head, and the student has another width: no validation, and "
+            "the last weights are kept"
+        )
+        return None
