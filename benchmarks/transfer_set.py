@@ -32,7 +32,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ FILTERS = {
     "agreement": ("--stop", "agreement"),
 }
 """Ways that train on the text of the set itself: name → flags."""
-TEXT_KEYS = ("text", "sentence1", "sentence2", "context", "question")
+TEXT_KEYS = ("text", "sentence1", "sentence2", "context", "question", "tokens")
 
 
 def main() -> None:
@@ -80,7 +80,8 @@ def main() -> None:
         for seed in args.seeds:
             for role, figures in measure(name, int(labelled), seed, args).items():
                 found.setdefault(role, []).append(figures)
-        report(one, found, args)
+        title = f"{one}: {len(args.seeds)} seeds, {args.steps} steps each"
+        report(title, found, ROLES[1], args.ways)
 
 
 def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -110,7 +111,7 @@ def measure(name: str, labelled: int, seed: int, args: argparse.Namespace) -> di
         place = folder / f"control-{rows}"
         finished(place, *distil, "--data", data, "--labelled-rows", str(rows), *alone)
         models[f"control, {rows:,} labels"] = place / "control"
-    return {role: score(model, control, data, args) for role, model in models.items()}
+    return {role: score(model, control, data, args.threads) for role, model in models.items()}
 
 
 def set_options(seed: int, args: argparse.Namespace) -> list[str]:
@@ -140,7 +141,7 @@ def choose_way(way: str, data: Path, labelled: int, folder: Path, args: argparse
         return [recipe, *taught, *few, "--set", "stages.0.use_unlabelled=false", "--augment", way, *model]
     if way in POOLS:
         rows = write_labelled_rows(data, labelled, folder / "labelled-rows")
-        corpus = write_corpus(args)
+        corpus = write_corpus(args.data, args.pool_sets, args.output)
         return [recipe, "--teacher", str(teacher), "--data", str(rows), "--pool", str(corpus), "--pool-by", POOLS[way]]
     if way in COLUMNS:
         answered = write_answers(data, teacher, folder / "answers", args.threads)
@@ -188,16 +189,16 @@ def write_data(folder: Path, data: Path, train: Iterator[str]) -> Path:
     return folder
 
 
-def write_corpus(args: argparse.Namespace) -> Path:
-    """The training texts of --pool-sets as one text file, each text once, an empty line between two."""
-    path = args.output / f"{'-'.join(args.pool_sets)}.txt"
+def write_corpus(data: Path, sets: Sequence[str], folder: Path) -> Path:
+    """The training texts of these sets as one text file, each text once, an empty line between two."""
+    path = folder / f"{'-'.join(sets)}.txt"
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = dict.fromkeys(
-        " ".join(row[key].split())
-        for name in args.pool_sets
-        for row in read_lines(args.data / name / "train.jsonl")
+        " ".join(row[key] if isinstance(row[key], list) else row[key].split())
+        for name in sets
+        for row in read_lines(data / name / "train.jsonl")
         for key in TEXT_KEYS
         if row.get(key)
     )
@@ -210,9 +211,9 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, lines)
 
 
-def score(model: Path, control: Path, data: str, args: argparse.Namespace) -> dict[str, float]:
+def score(model: Path, control: Path, data: str, threads: int) -> dict[str, float]:
     """The main metric, and its paired difference to the control."""
-    _, ours = evaluated(model, data, "test", args.threads, "--against", str(control))
+    _, ours = evaluated(model, data, "test", threads, "--against", str(control))
     metric = next(k.removeprefix("vs_teacher/").removesuffix("_difference") for k in ours if k.endswith("_difference"))
     values = {"value": 100 * ours[f"quality/{metric}"]}
     for part in ("", "_low", "_high"):
@@ -220,19 +221,23 @@ def score(model: Path, control: Path, data: str, args: argparse.Namespace) -> di
     return values
 
 
-def report(name: str, found: dict[str, list[dict[str, float]]], args: argparse.Namespace) -> None:
-    print(f"{name}: {len(args.seeds)} seeds, {args.steps} steps each; mean (sd) on test rows; gain over the control")
+def report(
+    title: str, found: Mapping[str, Sequence[Mapping[str, float]]], control: str, compared: Sequence[str] = ()
+) -> None:
+    """A line for each way: the metric, and the gain over the control. compared: ways that are compared with the student
+    on all rows too."""
+    print(f"{title}; mean (sd) on test rows; gain over {control}")
     for role, rows in found.items():
         values = [row["value"] for row in rows]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         line = f"{role:26} {statistics.mean(values):6.2f} ({spread:.2f})"
-        if role != "control":
+        if role != control:
             line += "".join(f"  {r['gain']:+.2f} [{r['gain_low']:+.2f}, {r['gain_high']:+.2f}]" for r in rows)
             if len(rows) > 1:
                 mean = mean_interval([row["gain"] for row in rows])
                 line += f"  mean {mean.value:+.2f} [{mean.low:+.2f}, {mean.high:+.2f}]"
-                if role in args.ways:
-                    pairs = zip(rows, found["labelled rows and text"], strict=True)
+                if role in compared:
+                    pairs = zip(rows, found[ROLES[-1]], strict=True)
                     mean = mean_interval([row["value"] - text["value"] for row, text in pairs])
                     line += f"  against the text {mean.value:+.2f} [{mean.low:+.2f}, {mean.high:+.2f}]"
         print(line, flush=True)

@@ -1,0 +1,77 @@
+"""Does distillation on plain text pay before fine-tuning? Layers of a pretrained encoder as they are, and after text.
+
+    python benchmarks/text_stage.py --model FOLDER --data "$COMPRESS_DATA" --sets stsb:500 sst2:1000 --steps 1000 5000
+
+For every number of --steps, half of the layers of the encoder FOLDER are distilled from it on a corpus
+(`compress distill --recipe text-distil`), the training texts of --text-sets without their labels. These students, and
+the same layers without any training, are fine-tuned on N training rows of each SET:N, with every seed, and so is the
+whole encoder. Ends with a table for each set: the main metric on test rows, and the difference to the layers as they
+are, paired, per seed with its 95 % interval, and Student's interval of the mean over the seeds. Finished runs are found
+again, so it can be interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from commands import QUICK_TIMING, finished
+from transfer_set import report, score, write_corpus
+
+TEXT_SETS = (
+    "wikitext2", "pydocs", "squad_xquad_en", "policyqa", "stsb", "sick_nli", "btc_ner", "ud_ewt_pos", "wnut17",
+    "banking77",
+)  # fmt: skip
+UNTRAINED = "the layers as they are"
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--model", required=True, help="a pretrained encoder")
+    p.add_argument("--data", type=Path, required=True, help="the folder that holds the sets")
+    p.add_argument("--sets", nargs="+", required=True, metavar="SET:N")
+    p.add_argument("--steps", type=int, nargs="+", default=[1000], help="of the distillation")
+    p.add_argument("--layers", default="1,3,5")
+    p.add_argument("--text-sets", nargs="+", default=list(TEXT_SETS))
+    p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    p.add_argument("--fine-tuning-steps", type=int, default=625)
+    p.add_argument("--learning-rate", type=float, default=1e-4, help="of the fine-tuning")
+    p.add_argument("--max-length", type=int, default=64, help="of the fine-tuning")
+    p.add_argument("--output", type=Path, default=Path("runs/text-stage"))
+    p.add_argument("--threads", type=int, default=1)
+    args = p.parse_args()
+    encoders = {"all layers": args.model, UNTRAINED: str(distil(args, 1, "1e-12"))}
+    encoders |= {f"after {steps:,} steps on text": str(distil(args, steps)) for steps in args.steps}
+    for one in args.sets:
+        name, _, rows = one.partition(":")
+        data = str(args.data / name)
+        found: dict[str, list[dict[str, float]]] = {}
+        for seed in args.seeds:
+            tuned = {way: fine_tune(args, encoder, data, rows, seed) for way, encoder in encoders.items()}
+            for way, model in tuned.items():
+                found.setdefault(way, []).append(score(model, tuned[UNTRAINED], data, args.threads))
+        report(f"{one}, {args.fine_tuning_steps} steps of fine-tuning", found, UNTRAINED)
+
+
+def distil(args: argparse.Namespace, steps: int, rate: str | None = None) -> Path:
+    """The layers after so many steps on text."""
+    folder = args.output / f"text-{steps}"
+    corpus = write_corpus(args.data, args.text_sets, args.output)
+    words = ["distill", "--recipe", "text-distil", "--teacher", args.model, "--corpus", str(corpus)]
+    words += ["--layers", args.layers, "--steps", str(steps), "--threads", str(args.threads)]
+    finished(folder, *words, *([] if rate is None else ["--learning-rate", rate]))
+    return folder / "student"
+
+
+def fine_tune(args: argparse.Namespace, encoder: str, data: str, rows: str, seed: int) -> Path:
+    """An encoder, fine-tuned on so many labelled rows."""
+    folder = args.output / f"{Path(data).name}-{rows}-{seed}-{Path(encoder).parent.name}"
+    words = ["finetune", "--model", encoder, "--data", data, "--labelled-rows", rows, "--seed", str(seed)]
+    words += ["--steps", str(args.fine_tuning_steps), "--learning-rate", str(args.learning_rate)]
+    words += ["--max-length", str(args.max_length), "--threads", str(args.threads)]
+    finished(folder, *words, *QUICK_TIMING)
+    return folder / "model"
+
+
+if __name__ == "__main__":
+    main()
