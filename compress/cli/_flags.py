@@ -312,6 +312,13 @@ def _without_length(source: LoadedRecipe, overrides: Sequence[Override]) -> tupl
     return tuple(one for one in overrides if one.path != "data.max_length" or one.origin.startswith(SET))
 
 
+DATA_FLAGS = {
+    "data.source": "--data", "data.unlabelled": "--unlabelled", "data.pool": "--pool",
+    "data.teacher_columns": "--teacher-column",
+}  # fmt: skip
+"""Keys of data that name rows → their flags. --data resets the others."""
+
+
 def require_inputs(
     table: Table, name: str, loaded: LoadedRecipe, changed: Collection[str], model: str | None = None
 ) -> None:
@@ -329,7 +336,13 @@ def require_inputs(
     flag = "--teacher" if table.kind == "distill" else "MODEL"
     what = "--model FOLDER" if table.kind == "finetune" else "--teacher FOLDER" if flag == "--teacher" else "FOLDER"
     recipe_flag = "" if name == table.recipe else f"--recipe {name} "
-    example = f"compress {command} {recipe_flag}{what} --data DATA"
+    on_text = all(stage.get("level") == "general" for stage in content["stages"])
+    example = f"compress {command} {recipe_flag}{what} {'--corpus TEXT' if on_text else '--data DATA'}"
+    if on_text and (unread := next((flag for path, flag in DATA_FLAGS.items() if path in changed), None)) is not None:
+        raise UserError(
+            f"has no effect: recipe {name} reads plain text only", where=unread,
+            do="use --corpus; labelled data is for the student: compress finetune --model STUDENT --data DATA",
+        )  # fmt: skip
     if content.get("teacher") is not None and not named & {"teacher", "teachers"}:
         raise UserError("a model is required", where=flag, do=f"{example}; to try it without one, add --demo")
     if content.get("data") is not None and "data.source" not in changed:

@@ -13,6 +13,7 @@ from compress.experiments.sweep import run_sweep
 from compress.recipe import LoadedRecipe
 from compress.run import RunReport, run_recipe
 from compress.run.jobs import require_cluster, share_parts
+from compress.run.selection import Selection
 
 
 def launch(
@@ -23,6 +24,8 @@ def launch(
 
     Raises UserError for options that do not fit, and what a run raises.
     """
+    if loaded.recipe.sweep is not None or seeds is not None:
+        require_measured(Selection.of(loaded.recipe, verb, options.chain), "sweep" if seeds is None else "--seeds")
     if loaded.recipe.sweep is not None:
         require_no_push(options, "a sweep makes several models")
         run_sweep(loaded, options, console, seeds=seeds, verb=verb, inputs=inputs)
@@ -43,6 +46,16 @@ def launch(
                 require_cluster(options)
         return run_recipe(loaded.recipe, options, console, verb=verb, inputs=inputs, share=share)
     return None
+
+
+def require_measured(selection: Selection, where: str) -> None:
+    """Raise UserError where several runs would leave nothing to compare."""
+    if selection.last.answers_task():
+        return
+    what = f"the last stage, {selection.last.kind.replace('_', '-')}, makes no model for a task"
+    raise UserError(
+        "the runs have no figures to compare", where=where, why=what, do="run a recipe that ends with one for a task"
+    )
 
 
 def require_no_push(options: RunOptions, why: str) -> None:

@@ -16,6 +16,7 @@ from compress.recipe import LoadedRecipe
 from compress.stages.distill.flags import TABLE as DISTILL
 from compress.stages.quantize.flags import TABLE as QUANTIZE
 
+ON_TEXT = "distill --recipe text-distil --teacher mine --corpus opinions-corpus"
 CASES = {
     "quantize": "MODEL: a model is required; compress quantize FOLDER --data DATA; to try it without one, add --demo",
     "prune-layers --drop 1": "MODEL: a model is required; compress prune-layers FOLDER --data DATA; to try it",
@@ -29,6 +30,15 @@ CASES = {
     "--corpus FILE; to use built-in text, add --demo",
     "prune-vocab mine --corpus opinions-corpus --data opinions --pretrained": "--data: labelled data is not read with "
     "--pretrained; remove one of them",
+    "distill --recipe text-distil": "--teacher: a model is required; compress distill --recipe text-distil --teacher "
+    "FOLDER --corpus TEXT; to try it",
+    "distill --recipe text-distil --teacher mine": "--corpus: plain text is required; add --corpus FILE",
+    f"{ON_TEXT} --unlabelled opinions": "--unlabelled: has no effect: recipe text-distil reads plain text only; use "
+    "--corpus; labelled data is for the student: compress finetune",
+    f"{ON_TEXT} --data opinions": "--data: has no effect: recipe text-distil reads plain text only",
+    f"{ON_TEXT} --seeds 2": "--seeds: the runs have no figures to compare: the last stage, distill, makes no model for "
+    "a task; run a recipe that ends with one for a task",
+    f"{ON_TEXT} --sweep stages.0.training.steps=1,2": "sweep: the runs have no figures to compare",
     "finetune": "--data: labelled data is required; compress finetune --model FOLDER --data DATA; to use built-in data",
 }
 
