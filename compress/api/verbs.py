@@ -74,7 +74,7 @@ class RunResult(Result):
 
 def distill(
     teacher: ModelLike | Sequence[ModelLike] | None,
-    data: Data,
+    data: Data | None = None,
     *,
     unlabelled: Data | Sequence[str] | None = None,
     student: Layers | Settings | ModelLike | None = None,
@@ -90,12 +90,16 @@ def distill(
     """Distil a teacher into a smaller student, and measure both: `compress distill`.
 
     teacher: one model, or a list of models that teach together; None with `teacher_column=`, columns of the data in
-    which any model or annotators labelled the rows, and a model as `student`.  unlabelled: text without labels, which
+    which any model or annotators labelled the rows, and a model as `student`.  data: None with
+    `recipe="text-distil", corpus=`, plain text alone.  unlabelled: text without labels, which
     the teacher labels: as `data`, or a list of texts.  student: how many layers of the teacher, evenly spaced; which
     layers, as a list; a rule such as "uniform:3", or "uniform" for half of them; a dictionary of the recipe's
     `student:`, such as `{"layers": [0, 2], "hidden": 192}`; or a model.  objectives: kinds such as "soft_targets", or
     rows of the recipe's `objectives:`.  control: also train the same student on hard labels alone.
     """
+    if data is None and options.get("corpus") is None:
+        do = "give data, or corpus= with a recipe that reads plain text alone, such as 'text-distil'"
+        raise UserError("no rows and no text", where="compress.distill", do=do)
     told: dict[str, Any] = {**options, "control": control, "unlabelled": unlabelled}
     exact = _dictionary(set, "set", "{'stages.0.use_unlabelled': 'auto'}")
     stages = _places(recipe, "distill")

@@ -81,6 +81,21 @@ def test_distill_with_objectives_of_ones_own(classifier: Model, splits: Any) -> 
     assert "steps: 4" in recipe
 
 
+def test_distill_on_text_alone(classifier: Model) -> None:
+    """The same folder without its head is a pretrained encoder."""
+    loaded = modelfolder.load_model(classifier.path)
+    encoder = modelfolder.save_model(
+        Path("encoder"), type(loaded.model)(loaded.model.config, {}), tokenizer_files=loaded.tokenizer_files
+    )
+    Path("texts.txt").write_text("\n\n".join([TEXT, "a plot was bad", "the actor was very good"] * 20))
+    length = {"corpus.max_length": 16}
+    how: dict[str, Any] = {"recipe": "text-distil", "corpus": "texts.txt", "steps": 2, "quiet": True, "set": length}
+    result = compress.distill(encoder, student=[0, 2], output="small", **how)
+    assert result.model.config.depth == 2
+    with pytest.raises(compress.UserError, match=r"^compress\.distill: no rows and no text; give data, or corpus="):
+        compress.distill(classifier)
+
+
 @pytest.mark.parametrize(
     ("student", "depth"),
     thorough_but(
