@@ -18,6 +18,10 @@ SHOWN = 5  # models whose reasons are given
 WITHOUT_LABELS = ("cosine", "neighbour_overlap_10")
 """Metrics that say how similar vectors are to the parent's. Every change lowers them, and the parent has none, so they
 do not tell what is lost."""
+KEEP = "no other model is smaller or faster without a measurable loss"
+KEEP_BECAUSE_OF_TRADES = (
+    "no other model without a measurable loss saves more than it costs, in size and latency together"
+)
 NO_VERDICT = "none without labels: quality is how similar the vectors are to the parent's; use scored pairs or a search"
 
 
@@ -72,7 +76,8 @@ def decide(judged: Sequence[RankedRow]) -> Verdict | None:
     outside = [j.row for j in judged if j.row.name not in {row.name for row in rows}]
     reasons |= {row.name: _describe_missing(row, reference) for row in outside}
     if best is reference:
-        sentence = f"keep {best.name}: no other model is smaller or faster without a measurable loss"
+        trades = any(losses[id(row)].high >= 0 and _saves_something(row, reference) for row in others)
+        sentence = f"keep {best.name}: " + (KEEP_BECAUSE_OF_TRADES if trades else KEEP)
     else:
         costs, loss = ", ".join(_describe_costs(best, reference)), _describe_difference(best, losses[id(best)])
         sentence = f"ship {best.name}: {costs}, {loss}, against {reference.name}"
@@ -114,6 +119,12 @@ def _subtract_quality(row: Row, reference: Row) -> Interval:
 def _score_savings(row: Row, reference: Row) -> float:
     """Log of times smaller and times faster."""
     return math.log(reference.values[SIZE] / row.values[SIZE]) + math.log(_compute_speedup(row, reference) or 1.0)
+
+
+def _saves_something(row: Row, reference: Row) -> bool:
+    """Whether a row is measurably smaller or faster, whatever the other of both costs."""
+    ratios = (reference.values[SIZE] / row.values[SIZE], _compute_speedup(row, reference) or 1.0)
+    return max(ratios) > 1 + TOLERANCE
 
 
 def _compute_speedup(row: Row, reference: Row) -> float | None:

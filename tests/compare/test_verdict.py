@@ -56,6 +56,15 @@ def test_nothing_is_shipped_that_loses_measurably() -> None:
     assert found.reasons["copy"] == "same size and same speed"
 
 
+def test_a_smaller_model_that_is_slower_by_more_is_not_denied() -> None:
+    found = verdict(row("teacher", 190, 40.0, 8.0, **TEACHER), row("int8", 189, 10.0, 36.0))
+    assert found.ship == "teacher"
+    assert found.sentence == (
+        "keep teacher: no other model without a measurable loss saves more than it costs, in size and latency together"
+    )
+    assert found.reasons["int8"] == "4.0x smaller and 4.5x slower"
+
+
 def test_without_a_teacher_the_best_is_the_reference() -> None:
     found = verdict(row("a", 178, 10.0, 3.0), row("b", 180, 40.0, 8.0))
     assert (found.ship, found.against) == ("a", "b")
