@@ -120,7 +120,22 @@ def _unknown_key(path: Path, context: Mapping[str, Any], root: Value) -> UserErr
     parent, _ = locate(root, path)
     child, exists = locate(root, (*path, key))
     place = (child.key_place or child.place) if exists else parent.place
-    return UserError(f"{format_key_path((*path, key))}: unknown key", where=str(place), do=did_you_mean(key, known))
+    do = _name_stage_with(key, path, root) or did_you_mean(key, known)
+    return UserError(f"{format_key_path((*path, key))}: unknown key", where=str(place), do=do)
+
+
+def _name_stage_with(key: str, path: Path, root: Value) -> str:
+    """Where another stage of the recipe has this key: which one; a stage is easily miscounted after --set."""
+    stages = locate(root, ("stages",))[0].content
+    if len(path) != 2 or path[0] != "stages" or not isinstance(stages, list):
+        return ""
+    kinds = [stage.content["kind"].content if _has(stage, "kind") else "" for stage in stages]
+    others = [f"stages.{i} ({kinds[i]})" for i, stage in enumerate(stages) if i != path[1] and _has(stage, key)]
+    return f"stages.{path[1]} is {kinds[int(path[1])]}; {others[0]} has this key" if others else ""
+
+
+def _has(stage: Value, key: str) -> bool:
+    return isinstance(stage.content, dict) and key in stage.content
 
 
 def _unknown_kind(path: Path, context: Mapping[str, Any], root: Value) -> UserError:

@@ -47,6 +47,11 @@ MISTAKES = [
     ("hidden: 32", "hiden_size: 32", "x.yaml:7:26: stages.0.encoder.hiden_size: unknown key; did you mean 'hidden'?"),
     ("steps: 10", "step: 10", "x.yaml:9:7: stages.0.training.step: unknown key; did you mean 'steps'?"),
     (
+        "student: {layers: [0, 1]}",
+        "encoder: {layers: 2}",
+        "x.yaml:13:5: stages.1.encoder: unknown key; stages.1 is distill; stages.0 (pretrain) has this key",
+    ),
+    (
         "temperature: 2",
         "temprature: 2",
         "x.yaml:16:9: stages.1.objectives.0.temprature: unknown key; did you mean 'temperature'?",
