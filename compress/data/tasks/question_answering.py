@@ -216,7 +216,7 @@ class Task(task.Task):
         if len(torn):
             notes.append(
                 f"{format_count(len(torn))} with an answer that is longer than the overlap of the windows "
-                f"({first_rows(numbers[torn])}): not used for training"
+                f"({first_rows(numbers[torn])}): not used for training; a prediction can hold only a part of it"
             )
         return tuple(notes)
 
