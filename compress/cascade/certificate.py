@@ -215,8 +215,8 @@ def _describe_latency(found: Mapping[str, Any]) -> str:
         return "latency unknown: the machine was busy"
     how = "" if latency["quiet"] else ", on a busy machine"
     line = (
-        f"mean {latency['mean']:.2f} ms for a text, median {latency['p50']:.2f}, p95 {latency['p95']:.2f}, "
-        f"{latency['tokenization']:.2f} of the mean tokenization{how}"
+        f"mean {latency['mean']:.2f} ms for a text, {latency['tokenization']:.2f} of them tokenization; "
+        f"median {latency['p50']:.2f}, p95 {latency['p95']:.2f}{how}"
     )
     if parent["mean"] is not None:
         name, mean = found["parent"]["name"], parent["mean"]
