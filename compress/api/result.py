@@ -145,7 +145,8 @@ def _comparison(measured: Sequence[Mapping[str, Any]], reference: Any) -> Table:
     from compress.contracts import Measurement
     from compress.report.rows import comparison
 
-    names = [one["name"] for one in measured]
+    is_reference = lambda one: one["name"] == one.get("role") == "teacher"  # noqa: E731 - as `shown_name`
+    names = [reference if is_reference(one) else one["name"] for one in measured]
     return comparison(names, [Measurement(one["values"], one["context"]) for one in measured], reference)
 
 

@@ -40,6 +40,13 @@ def test_models_that_were_measured() -> None:
     assert (result.folder, result.run_id) == (None, None)
 
 
+@pytest.mark.parametrize("reference", ["teacher", "parent"])
+def test_the_first_model_is_called_in_its_column_what_the_rows_call_it(reference: str) -> None:
+    teacher = {**measured("teacher", 0.9, 10, 2), "role": "teacher"}
+    result = Result("prune_vocab", {"models": [teacher, measured("b", 0.8, 5, 1)], "reference": reference})
+    assert list(result.table[0])[1:] == [reference, "b"]
+
+
 def test_what_a_caller_changes_does_not_change_the_result() -> None:
     result = Result("evaluate", {"models": [measured("a", 0.9, 10, 2)]})
     result["models"].clear()
