@@ -52,6 +52,13 @@ def test_a_window_brings_one_global_token_and_keeps_what_was_asked_for() -> None
     assert extend_config(local, 64, window=3).global_tokens == 2
 
 
+def test_no_window_where_tokens_are_dropped() -> None:
+    dropping = dataclasses.replace(UNIFORM, kept_tokens=(50, 50, 50))
+    assert extend_config(dropping, 200).kept_tokens == (50, 50, 50)
+    with pytest.raises(UserError, match=r"^--window: the model drops tokens between its layers, so a window cannot"):
+        extend_config(dropping, 200, window=8)
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [

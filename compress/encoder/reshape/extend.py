@@ -50,6 +50,12 @@ def extend_config(
             why=f"with {max_positions:,} positions every token already attends to all others",
             do="use a smaller window, or none",
         )
+    if window is not None and config.kept_tokens is not None:
+        raise UserError(
+            "the model drops tokens between its layers, so a window cannot count the tokens around one",
+            where="--window",
+            do="extend it without a window, or extend its parent model",
+        )
     windows = config.windows if window is None else (window,) * config.depth
     if global_tokens is None:
         global_tokens = config.global_tokens or (1 if windows and not config.windows else 0)
