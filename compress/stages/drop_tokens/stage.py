@@ -43,8 +43,8 @@ class Stage:
         if made is None or made.config is None:
             return made
         if made.embeds:
-            raise _make_obstacle_error(find_head_obstacle(HeadConfig("embedding")), "the model")
-        _check_encoder(made.config, "the model")
+            raise _make_obstacle_error(find_head_obstacle(HeadConfig("embedding")), "")
+        _check_encoder(made.config, "")
         return dataclasses.replace(made, config=None)
 
     def plan(self) -> list[str]:

@@ -51,7 +51,7 @@ class Stage:
         if made is None:
             return None
         if made.config is not None:
-            refuse_quantized(made.config, "cutting its vocabulary", "the model")
+            refuse_quantized(made.config, "cutting its vocabulary", "")
         return dataclasses.replace(made, vocabulary=None, config=None)
 
     def plan(self) -> list[str]:

@@ -63,7 +63,7 @@ class Subject:
                 origin = first.config
             if s.importance.options().get("on") in ("teacher", "both") and c.teacher != c.model:
                 teacher = prepare(load_model(c.teacher, require={"task"}, keep={"task"}, device=c.device).model)
-        check(s, loaded.config, origin)
+        check(s, loaded.config, origin, str(folder))
         table = c.table()
         check_same_labels(loaded, table)
         data = TaskData.encode(table, loaded, c)
@@ -130,12 +130,12 @@ class Subject:
         return Target(heads, neurons, hidden, s.uneven)
 
 
-def check(spec: Spec, config: EncoderConfig, origin: EncoderConfig) -> None:
-    """Raise UserError for what can be told from the shape alone."""
-    refuse_quantized(config, "cutting it", "the model")
-    refuse_low_rank(config, "cutting it", "the model")
-    refuse_sparse(config, "cutting it", "the model")
-    refuse_dropped_tokens(config, "cutting heads", "the model")
+def check(spec: Spec, config: EncoderConfig, origin: EncoderConfig, where: str = "") -> None:
+    """Raise UserError for what can be told from the shape alone. where: the model's folder, once it is known."""
+    refuse_quantized(config, "cutting it", where)
+    refuse_low_rank(config, "cutting it", where)
+    refuse_sparse(config, "cutting it", where)
+    refuse_dropped_tokens(config, "cutting heads", where)
     targets.check_counts(spec, origin)
     if targets.narrow_config(spec, config, origin) != config and config.sharing is not None:
         raise UserError(

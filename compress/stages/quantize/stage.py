@@ -47,7 +47,7 @@ class Stage:
         if made is None:
             return None
         if made.config is not None:
-            refuse_quantized(made.config, "quantizing it again", "the model")
+            refuse_quantized(made.config, "quantizing it again", "")
         return dataclasses.replace(made, config=None)
 
     def plan(self) -> list[str]:

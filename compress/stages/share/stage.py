@@ -63,7 +63,7 @@ class Stage:
         # What a pattern will measure is not known yet; whether it fits so many layers is.
         self._groups(made.depth, LayerEvidence(lambda: np.eye(made.depth), lambda groups: 0.0))
         if made.config is not None:
-            self._check_sizes(made.config, "the model")
+            self._check_sizes(made.config, "")
         return made if made.config is None else dataclasses.replace(made, config=None)
 
     def plan(self) -> list[str]:

@@ -41,7 +41,7 @@ def plan_same_shape(
     made = start or (general if level == "general" else teacher)
     if made is None or made.config is None:
         return made
-    check(made.config, "the model")
+    check(made.config, "")
     return dataclasses.replace(made, config=None)
 
 
