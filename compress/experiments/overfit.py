@@ -30,7 +30,7 @@ from compress.report.rows import title
 from compress.run import Run, build_training_context, input_folder, train_prepared
 from compress.run.teachers import Teachers
 from compress.stages.distill.checks._check import Finding
-from compress.stages.distill.checks.standing_objectives import find_standing_objectives
+from compress.stages.distill.checks.standing_objectives import FALL, find_standing_objectives
 from compress.stages.distill.diagnosis import Diagnosis
 from compress.stages.distill.text_rows import count_added_rows
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput
@@ -294,7 +294,8 @@ class _Watch:
         reasons = [f.text for f in self.diagnosis.findings if f.check not in aside]
         weighed = [name for name, weight in start.module.weights.items() if weight > 0]
         for objective, before, after in find_standing_objectives(self.first, self.last, weighed):
-            reasons.append(f"{objective} does not fall: {before:.3g} → {after:.3g} in {steps} steps")
+            fell = f"{before:.3g} → {after:.3g} in {steps} steps"
+            reasons.append(f"{objective} fell by less than {100 * FALL:g} %: {fell}")
         left, allowed = self._left(), NEAR if start.answers and spec.level == "task_specific" else HALF
         if left > allowed:
             above = f"{100 * left:.0f} % of the initial loss above its floor remains"
