@@ -1,4 +1,4 @@
-"""List, show, copy and check recipes, and print their JSON schema."""
+"""List, show, copy and validate recipes, and print their JSON schema."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Verbs(click.Group):
 
 @click.group(cls=Verbs)
 def command() -> None:
-    """List, show, copy and check recipes: YAML files that name the data, the stages and the evaluation.
+    """List, show, copy and validate recipes: YAML files that name the data, the stages and the evaluation.
 
     \b
       compress recipes show distilbert --resolved
