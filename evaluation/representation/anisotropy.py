@@ -64,7 +64,7 @@ def fit_whitening(base: Tensor, dimensions: int | None = None) -> PostProcessing
     rows that are all the same, and fewer directions with variance than are to be kept.
     """
     mean, singular, vectors = _directions(base)
-    kept = int((singular > 1e-9 * singular[0]).sum())
+    kept = len(singular)
     if dimensions is not None:
         if dimensions > kept:
             raise UndefinedError(f"{len(base)} rows vary in {kept} directions, not in {dimensions}")
@@ -76,7 +76,7 @@ def fit_removal(base: Tensor, components: int) -> PostProcessing:
     """What takes from rows the mean of `base` (n, D) and its top principal components. Raises UndefinedError for fewer
     than 2 rows, rows that are all the same, and as many components as there are directions or more."""
     mean, singular, vectors = _directions(base)
-    if components >= (left := int((singular > 1e-9 * singular[0]).sum())):
+    if components >= (left := len(singular)):
         raise UndefinedError(f"{components} components are all that {len(base)} rows of {left} directions have")
     top = vectors[:components]
     return PostProcessing(mean, torch.eye(len(mean), dtype=mean.dtype, device=mean.device) - top.T @ top)
@@ -93,7 +93,12 @@ def remove_top(x: Tensor, components: int, fitted_on: Tensor | None = None) -> T
 
 
 def _directions(base: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(mean, singular values, directions as rows) of (n, D), fp64."""
+    """(mean, singular values, directions as rows) of (n, D), fp64, of the directions with variance.
+
+    What rounding leaves is no variance: after a layer norm one direction has nothing else, and whitening would give it
+    the weight of the others.
+    """
+    precision = 0.0 if base.dtype == torch.float64 else torch.finfo(torch.float32).eps
     base = finite(base)
     if len(base) < 2:
         raise UndefinedError(f"a spread needs at least 2 rows, found {len(base)}")
@@ -101,4 +106,6 @@ def _directions(base: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     _, singular, vectors = torch.linalg.svd(base - mean, full_matrices=False)
     if not float(singular[0]) > 1e-10 * float(base.norm()):
         raise UndefinedError("the rows are all the same")
-    return mean, singular, vectors
+    varied = singular > max(1e-9 * float(singular[0]), precision * float(base.norm()))
+    kept = max(1, int(varied.sum()))
+    return mean, singular[:kept], vectors[:kept]

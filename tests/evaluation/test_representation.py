@@ -39,6 +39,16 @@ def test_whitening_is_fitted_on_one_set_and_used_on_another() -> None:
     assert whiten(flat).shape[1] == 4, "a direction without variance is left out"
 
 
+def test_rounding_is_no_direction() -> None:
+    """After a layer norm the numbers of a row have a fixed sum: what varies there is the rounding of fp32."""
+    rows = torch.nn.functional.layer_norm(normal(300, 32, 6).float() + 3, (32,)) + 0.1 * torch.arange(32)
+    assert whiten(rows).shape == (300, 31)
+    saved = whiten(rows + 1e-6 * normal(300, 32, 7).float(), rows)
+    assert (saved - whiten(rows)).abs().max() < 1e-3, "nor does rounding change what becomes of a row"
+    with pytest.raises(UndefinedError, match="32 components are all that 300 rows of 31 directions have"):
+        remove_top(rows, 32)
+
+
 def test_what_has_no_anisotropy() -> None:
     for rows, message in ((normal(1, 3, 4), "at least 2 rows"), (torch.ones(5, 3), "all the same")):
         with pytest.raises(UndefinedError, match=message):
