@@ -54,7 +54,8 @@ def list_(experiment: str | None, limit: int, deleted: bool, tracking_uri: str |
     from compress.tracking.listing import list_runs
 
     console, store = _open(tracking_uri, as_json)
-    rows = list_runs(store, experiment, limit, deleted=deleted)
+    found = list_runs(store, experiment, limit + 1, deleted=deleted)  # one more, to know whether there are more
+    rows = found[:limit]
     table = []
     for r in rows:
         value = r.metrics.get(f"quality/{r.metric}")
@@ -64,6 +65,11 @@ def list_(experiment: str | None, limit: int, deleted: bool, tracking_uri: str |
     console.table("", ["id", "name", "experiment", "role", "status", "quality", *COLUMNS], table)
     if as_json:
         console.document([dataclasses.asdict(r) for r in rows])
+    if not rows:
+        which = "deleted runs" if deleted else "runs"
+        console.note(f"there are no {which}" + (f" in experiment {experiment}" if experiment else ""))
+    elif len(found) > limit:
+        console.note(f"the newest {format_count(limit, 'run')}; --limit shows more")
 
 
 @command.command(short_help="Show the parameters and metrics of a run.")

@@ -184,6 +184,23 @@ def test_runs_list_and_show(
     assert "did you mean 'student'?" in capsys.readouterr().err
 
 
+def test_runs_list_says_what_it_leaves_out(
+    opened: Opener, store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    for name in ("one", "two"):
+        opened(name).finish()
+    notes = {
+        ("--limit", "1"): "the newest 1 run; --limit shows more\n",
+        ("--limit", "2"): "",
+        ("--deleted",): "there are no deleted runs\n",
+        ("--deleted", "--experiment", "toy"): "there are no deleted runs in experiment toy\n",
+    }
+    for options, note in notes.items():
+        assert main(["runs", "list", *options]) == 0
+        assert capsys.readouterr().err == note
+
+
 @pytest.mark.thorough
 def test_a_dead_run_is_shown_as_dead_and_sync_ends_it(
     store: Store, scripts: ForkedScripts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
