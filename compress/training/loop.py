@@ -191,6 +191,10 @@ class _Run:
         self._tell()
         if best is not None and best.step == 0 < state.step:
             self.context.say("validation never improved: the result has the weights from before training")
+        elif best is not None and best.step < state.step and self.context.select is not None:
+            name, mode = self.context.select
+            course = f"validation {name} did not {'rise' if mode == 'max' else 'fall'} after step {best.step:,}"
+            self.context.say(f"{course}: the result has the weights of that step")
         if state.joules:
             self.context.log.metrics({"energy/training_joules": state.joules})
         return TrainResult(

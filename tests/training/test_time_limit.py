@@ -114,7 +114,7 @@ def test_a_limited_training_is_one_of_so_many_steps(tmp_path: Path, timed: list[
     assert timed == [15]
     assert (result.steps, whole.steps) == (8, 8)
     assert weights_print(limited) == weights_print(plain), "learning rates, dropout and rows of 8 steps"
-    assert said == ["time limit of 15 s: at most 8 of up to 12 steps"]
+    assert said[0] == "time limit of 15 s: at most 8 of up to 12 steps"
     assert result.end == "trained 8 steps: as many as fit into 15 s"
     result, _ = run(tmp_path / "short", plan={"steps": 5, "minutes": 0.25})
     assert (result.steps, result.end) == (5, "")

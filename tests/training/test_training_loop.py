@@ -250,8 +250,10 @@ def test_the_best_weights_win(tmp_path: Path) -> None:
             at_four["weights"] = weights_print(module)
         return validate(module)
 
-    result, module = run(tmp_path, validate=spying)
+    said: list[str] = []
+    result, module = run(tmp_path, validate=spying, say=said.append)
     assert result.best_step == 4
+    assert said == ["validation early did not rise after step 4: the result has the weights of that step"]
     assert {"step": 4, **result.best} == result.history[1]
     assert result.best["early"] == 0
     assert weights_print(module) == at_four["weights"]
@@ -647,7 +649,7 @@ def test_nothing_to_train_is_refused(tmp_path: Path) -> None:
 
 def test_cuda_graphs_on_a_cpu_change_nothing(tmp_path: Path) -> None:
     said: list[str] = []
-    _, module = run(tmp_path / "graphs", plan={"cuda_graphs": True}, say=said.append)
-    _, same = run(tmp_path / "plain")
+    _, module = run(tmp_path / "graphs", plan={"cuda_graphs": True}, select=None, say=said.append)
+    _, same = run(tmp_path / "plain", select=None)
     assert weights_print(module) == weights_print(same)
     assert said == ["training.cuda_graphs has no effect: there are no CUDA graphs on a CPU"]
