@@ -72,7 +72,7 @@ def _run(name: str, values: Mapping[str, Any], positional: Sequence[str], quiet:
             raise _complaint(error, name) from None
         except UserError as error:
             _name_keywords(error, {**dict.fromkeys(positional, "model"), **_copies(values)})
-            raise
+            raise error.with_traceback(None) from None  # an expected failure: a notebook would show 20 frames of ours
 
 
 def _copies(values: Mapping[str, Any]) -> dict[str, str]:

@@ -299,3 +299,12 @@ def test_what_is_no_path_is_named(function: str, arguments: dict[str, Any], keyw
 def test_a_result_without_one_model() -> None:
     with pytest.raises(compress.UserError, match="the result is not a single model"):
         _ = RunResult("finetune", {"seeds": [0, 1]}).model
+
+
+def test_a_traceback_ends_where_the_api_begins(classifier: Model, splits: Any) -> None:
+    """A notebook shows every frame and cause: those of click and of the recipe help nobody who misspelt a value."""
+    with pytest.raises(compress.UserError, match="cannot keep 9 of 4 layers") as caught:
+        compress.prune_layers(classifier, splits, keep=9, recover=False, quiet=True)
+    files = [Path(str(entry.path)) for entry in caught.traceback[1:]]
+    assert {file.parent.name for file in files} == {"api"}
+    assert caught.value.__cause__ is None

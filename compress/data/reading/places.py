@@ -16,6 +16,7 @@ from compress.data.reading.frame import Frame
 from compress.data.reading.names import is_elsewhere, make_unknown_error, path_of
 from compress.data.text.language_codes import find_language_codes
 from compress.errors import UserError, did_you_mean, list_some, printable
+from compress.storage import manifest
 from compress.storage.sent import find_name
 
 # split → the names it goes by in files and on the hub
@@ -30,7 +31,7 @@ _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _OTHER_TABLES = (".xlsx", ".xls", ".ods", ".orc", ".avro")
 INFO = "info.json"
 """What describes the files of a folder: task, columns, label names, language."""
-DESCRIPTIONS = (INFO, "dataset_info.json", "state.json", "dataset_dict.json")
+DESCRIPTIONS = (INFO, "dataset_info.json", "state.json", "dataset_dict.json", manifest.NAME)
 """Files beside tables that hold no rows."""
 INFO_LIMIT = 16 << 20  # bytes of info.json that are read
 
