@@ -184,9 +184,11 @@ def printable(text: str, limit: int | None = None) -> str:
 
 
 def without_folders(name: str, *, parts: int = 1) -> str:
-    """A data set's name as others may read it: of an absolute path its last parts, since models and pages are published
-    and the folders of the machine that they were made on concern nobody; every other name whole."""
-    return "/".join(Path(name).parts[-parts:]) if Path(name).is_absolute() else name
+    """A data set's name as others may read it: of an absolute path, or one that begins with `..`, its last parts, since
+    models and pages are published and the folders of the machine that they were made on concern nobody; every other
+    name whole."""
+    path = Path(name)
+    return "/".join(path.parts[-parts:]) if path.is_absolute() or path.parts[:1] == ("..",) else name
 
 
 def columns(text: str) -> int:

@@ -367,7 +367,11 @@ def test_the_language_is_that_of_the_card_that_came_with_the_model(
 
 @pytest.mark.parametrize(
     ("name", "shown", "of_rows"),
-    [("/home/ada/secret/sst2", "sst2", "sst2/test"), ("hf:glue/sst2", "hf:glue/sst2", "hf:glue/sst2/test")],
+    [
+        ("/home/ada/secret/sst2", "sst2", "sst2/test"),
+        ("../../secret/sst2", "sst2", "sst2/test"),
+        ("hf:glue/sst2", "hf:glue/sst2", "hf:glue/sst2/test"),
+    ],
 )
 def test_folders_of_this_machine_are_not_published(
     name: str, shown: str, of_rows: str, tiny_model: Model, tmp_path: Path
