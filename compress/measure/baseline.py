@@ -15,6 +15,9 @@ from compress.measure.measured_model import MeasuredModel
 from compress.report.rows import format_figure, title
 from compress.storage.spill import pieces
 
+ROUNDING = 1e-9
+"""Equal shares of rows differ by less where they were added up in another order."""
+
 
 @dataclass(frozen=True)
 class Baseline:
@@ -62,11 +65,15 @@ def with_baseline(measured: Sequence[MeasuredModel], baseline: Baseline | None) 
 
 
 def describe_weak(model: MeasuredModel, baseline: Baseline | None) -> str | None:
-    """That a model is not above the baseline; None where it is, and where none could be: at the highest figure."""
-    if baseline is None or model.scored is None:
+    """That a model is not above the baseline or chance, whichever is higher; None where it is, and where none could
+    be: at the highest figure."""
+    if model.scored is None or model.metric is None:
         return None
-    value = model.scored.value(baseline.metric)
-    if not np.isfinite(value) or value > baseline.value or value >= 1:
+    metric, value = model.metric, model.scored.value(model.metric)
+    levels = [] if baseline is None else [(baseline.value, baseline.title)]
+    if (chance := model.scored.chance.get(metric, 1.0)) < 1:
+        levels.append((chance, "chance"))
+    level, name = max(levels, key=lambda known: known[0], default=(-np.inf, ""))
+    if not np.isfinite(value) or value > level + ROUNDING or value >= 1:
         return None
-    ours, theirs = (format_figure(baseline.metric, figure) for figure in (value, baseline.value))
-    return f"{title(baseline.metric)} {ours} is not above {baseline.title}, {theirs}"
+    return f"{title(metric)} {format_figure(metric, value)} is not above {name}, {format_figure(metric, level)}"

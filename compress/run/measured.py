@@ -40,7 +40,7 @@ START = f"{MEMBER}start"
 
 
 WEAK = "below_baseline"
-"""The finding of a model that is not above the baseline of its task."""
+"""The finding of a model that is not above the baseline of its task, or chance."""
 BASELINE = "or use the baseline"
 TRAIN = f"train longer or at another learning rate, use a larger model, {BASELINE}"
 NOTHING_TRAINED = f"start from a better model, {BASELINE}"
@@ -166,7 +166,7 @@ class StageMeasurer:
     def _tell_weak(
         self, log: TrackedRun, candidates: Sequence[Candidate], measured: Sequence[MeasuredModel], rule: Baseline | None
     ) -> list[dict[str, Any]]:
-        """A finding where the run's result is not above the baseline."""
+        """A finding where the run's result is not above the baseline or chance."""
         role = best_of(candidates).role if candidates else "student"
         main = next((m for m in measured if m.subject.role == role), measured[0])
         text = describe_weak(main, rule)

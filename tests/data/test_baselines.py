@@ -11,9 +11,14 @@ import pytest
 from compress.contracts import BASELINES
 from compress.data.reading.sources import open_table
 from compress.data.tables.table import Table
+from compress.data.task import ScoredAnswers
 from compress.data.tasks import task_of
+from compress.data.tasks.classification import Task as Classification
 from compress.data.text import baselines
 from compress.measure.baseline import Baseline, describe_weak, measure_baseline
+from compress.measure.measured_model import MeasuredModel
+from compress.measure.models import Measurement
+from compress.measure.subject import Subject
 
 KINDS = {
     "opinions": "accuracy",
@@ -112,20 +117,40 @@ def test_questions_have_a_figure(tmp_path: Path) -> None:
     assert found == Baseline(baselines.SENTENCE, "f1", 1.0)
 
 
-def test_a_model_that_is_not_above_it_is_told() -> None:
-    from compress.data.tasks.classification import Task
-    from compress.measure.measured_model import MeasuredModel
-    from compress.measure.models import Measurement
-    from compress.measure.subject import Subject
+def measured_with(metrics: dict[str, float], chance: dict[str, float], rows: int = 20) -> MeasuredModel:
+    """A model with these figures, the first of which decides."""
+    figures = {name: lambda draws, value=value: np.full(len(draws), value) for name, value in metrics.items()}
+    scored = ScoredAnswers(rows, figures, chance=chance)
+    return MeasuredModel(Subject("x", Path("x"), "student"), Measurement({}, {}), scored, next(iter(metrics)))
 
+
+@pytest.mark.parametrize(
+    ("value", "chance", "baseline", "said"),
+    [
+        (0.5, 0.4, 0.6, "accuracy 50.00 % is not above naive Bayes over words, 60.00 %"),
+        (0.6, 0.6, 0.5, "accuracy 60.00 % is not above chance, 60.00 %"),
+        (0.6 + 1e-15, 0.6, 0.5, "accuracy 60.00 % is not above chance, 60.00 %"),
+        (0.5, 0.5, None, "accuracy 50.00 % is not above chance, 50.00 %"),
+        (0.61, 0.6, 0.5, None),
+        (0.61, 0.6, None, None),
+        (0.9, 0.5, 1.0, "accuracy 90.00 % is not above naive Bayes over words, 100.00 %"),
+        (1.0, 0.5, 1.0, None),
+        (0.9, 1.0, None, None),
+        (float("nan"), 0.5, 0.5, None),
+    ],
+)
+def test_a_model_that_is_not_above_baseline_and_chance_is_told(
+    value: float, chance: float, baseline: float | None, said: str | None
+) -> None:
+    rule = None if baseline is None else Baseline(baselines.BAYES, "accuracy", baseline)
+    assert describe_weak(measured_with({"accuracy": value}, {"accuracy": chance}), rule) == said
+
+
+def test_a_classifier_that_answers_the_most_frequent_class_is_told() -> None:
     opened = table("opinions", 20)
     rows = opened.split("test")
-    gold = np.asarray(rows.labels)
-    right = np.eye(len(opened.label_names))[gold]
-    for logits, told in ((right, None), (1 - right, "accuracy 0.00 % is not above naive Bayes over words, 60.00 %")):
-        scored = Task()._score(logits, opened.label_names, rows)
-        model = MeasuredModel(Subject("x", Path("x"), "student"), Measurement({}, {}), scored, "accuracy")
-        assert describe_weak(model, Baseline(baselines.BAYES, "accuracy", 0.6)) == told
-        assert describe_weak(model, None) is None
-        perfect = describe_weak(model, Baseline(baselines.BAYES, "accuracy", 1.0))
-        assert (perfect is None) == (told is None), "both answer all rows"
+    common = np.bincount(np.asarray(rows.labels), minlength=len(opened.label_names)).argmax()
+    logits = np.tile(np.eye(len(opened.label_names))[common], (len(rows), 1))
+    scored = Classification()._score(logits, opened.label_names, rows)
+    model = MeasuredModel(Subject("x", Path("x"), "student"), Measurement({}, {}), scored, "accuracy")
+    assert "is not above chance" in (describe_weak(model, None) or "")
