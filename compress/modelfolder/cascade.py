@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from compress.data.tables.label_order import outputs_in_order
 from compress.errors import UserError, printable
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder import meta as metas
@@ -101,6 +102,15 @@ def read(path: Path | str) -> Cascade:
     return Cascade(folder, stages, found)
 
 
+def require_labels(cascade: Cascade, model: Path, names: Sequence[str]) -> None:
+    """Raise UserError unless one of its models has the labels of the cascade, in any order. names: of the model."""
+    try:
+        outputs_in_order(names, cascade.meta.label_names, where=str(model))
+    except UserError as error:
+        what = "the labels of this model are not those of its cascade"
+        raise UserError(what, where=str(model), why=error.why, do=RESTORE) from None
+
+
 def depends_on_texts(folder: Path) -> bool:
     """Whether the cost of a row depends on what it says, not on its length alone: of a cascade, and of a model with
     early exits."""
@@ -108,11 +118,14 @@ def depends_on_texts(folder: Path) -> bool:
 
 
 def inspect(path: Path | str) -> FolderInfo:
-    """`folder.inspect` of any model folder. Of a cascade: the shape of its last model, the size of all of them."""
+    """`folder.inspect` of any model folder. Of a cascade: the shape of its last model, the size of all of them. Raises
+    UserError too where its labels are not those of its models."""
     if not is_cascade(path):
         return modelfolder.inspect(path)
     cascade = read(path)
     each = [modelfolder.inspect(folder) for folder in cascade.folders]
+    for info in each:
+        require_labels(cascade, info.path, info.label_names)
     return dataclasses.replace(
         each[-1],
         path=Path(path),

@@ -99,8 +99,11 @@ def require_unchanged(folder: Path) -> Mapping[str, Any]:
 
 def require_publishable(folder: Path) -> None:
     """Raises UserError for a folder with changed weights, a changed certificate or a damaged ONNX file, and for a
-    cascade without one of its models, before others get it."""
-    places = cascades.read(folder).folders if is_cascade(folder) else [folder]
+    cascade without one of its models or with other labels than theirs, before others get it."""
+    places = [folder]
+    if is_cascade(folder):
+        cascades.inspect(folder)
+        places = cascades.read(folder).folders
     require_as_written(folder)
     for place in places:
         if (place / RECORD).is_file():

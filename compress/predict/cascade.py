@@ -78,13 +78,8 @@ class CascadePredictor(Predictor):
             for place in self.cascade.folders
         ]
         for model in self.models:
-            try:
-                model.answer_in_order_of(self.meta.label_names)
-            except UserError as error:
-                raise UserError(
-                    "the labels of this model are not those of its cascade", where=str(model.folder), why=error.why,
-                    do=cascades.RESTORE,
-                ) from None  # fmt: skip
+            cascades.require_labels(self.cascade, model.folder, model.label_names)
+            model.answer_in_order_of(self.meta.label_names)
         first, last = self.models[0], self.models[-1]
         self.runtime, self.precision, self.config, self.head = last.runtime, last.precision, last.config, last.head
         self.tokenizer = first.tokenizer

@@ -186,8 +186,23 @@ def test_a_folder_that_lost_files_or_was_changed(tmp_path: Path, small: Path, pa
 def test_a_model_with_other_labels(tmp_path: Path, small: Path, make_folder: Maker) -> None:
     folder = write_cascade(tmp_path / "both", [small, make_folder("other", labels=("a", "b", "c"))], [0.6])
     message = "stage-2: the labels of this model are not those of its cascade: a, b, c against x, y, z; restore it"
-    with pytest.raises(UserError, match=message):
-        open_predictor(folder)
+    for use in (open_predictor, cascades.inspect, model_file.require_publishable):
+        with pytest.raises(UserError, match=message):
+            use(folder)
+
+
+def test_labels_of_the_cascade_that_were_edited(tmp_path: Path, small: Path, parent: Path) -> None:
+    folder = write_cascade(tmp_path / "both", [small, parent], [0.6])
+    file = folder / "compress.json"
+    written = json.loads(file.read_text())
+    for names, fits in ((["z", "x", "y"], True), (["x", "y", "other"], False), (["x", "y"], False)):
+        file.write_text(json.dumps({**written, "label_names": names}))
+        for use in (open_predictor, cascades.inspect, model_file.require_publishable):
+            if fits:
+                use(folder)
+                continue
+            with pytest.raises(UserError, match="stage-1: the labels of this model are not those of its cascade"):
+                use(folder)
 
 
 def test_a_runtime_that_no_model_is_for(tmp_path: Path, small: Path, parent: Path) -> None:
