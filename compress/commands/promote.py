@@ -158,8 +158,8 @@ def promote(
     console.result(f"{chosen.name} is version {version.number} of '{name}' with alias {alias}{moved}")
     named = f"MLFLOW_TRACKING_URI={store.shown} "
     there = "" if options.tracking_uri is None else named
-    task = inspect(chosen.folder).meta.task
-    example = example_of(task) + (" --embeddings" if task is None else "")
+    meta = inspect(chosen.folder).meta
+    example = example_of(meta.task, meta.columns) + (" --embeddings" if meta.task is None else "")
     console.result(f"use it   {there}compress predict models:/{name}@{alias} {example}")
     if version.flavour:
         console.result(f"load it  mlflow.pyfunc.load_model('models:/{name}@{alias}')")

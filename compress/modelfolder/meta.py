@@ -64,6 +64,8 @@ class DataNote(_Note):
     fingerprint: str
     rows: dict[str, int] = Field(default_factory=dict)
     """Rows of each split."""
+    columns: tuple[str, ...] = ()
+    """What the rows hold: text, text_pair …; empty where it is not known."""
 
 
 class SlicesNote(_Note):
@@ -117,6 +119,11 @@ class FolderMeta(_Note):
     notes: tuple[str, ...] = ()
     """Plain statements for the model card."""
     software: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the data it was trained on; empty where that is not known."""
+        return () if self.data is None else self.data.columns
 
     def without_certificate(self) -> FolderMeta:
         """The same without the notes that repeat a certificate."""

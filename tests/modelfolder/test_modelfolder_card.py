@@ -488,6 +488,27 @@ def test_the_command_line_gives_what_the_task_reads(task: str, given: str) -> No
     assert f"compress predict <this folder> {given}\n" in used(task)
 
 
+@pytest.mark.parametrize(
+    ("task", "columns", "pair"),
+    [
+        ("pair-classification", (), True),
+        ("regression", ("text", "text_pair", "label"), True),
+        ("multi-label", ("text", "text_pair", "label"), True),
+        ("regression", ("text", "label"), False),
+        ("regression", (), False),
+        ("classification", ("text", "label"), False),
+    ],
+)
+def test_a_model_of_pairs_is_given_two_texts(task: str, columns: tuple[str, ...], pair: bool) -> None:
+    data = DataNote(name="x", fingerprint="1", columns=columns)
+    stock = Facts("m", 1, 1, 1, 1, ("task",), "BertForSequenceClassification", None, onnx=True)
+    texts, code = render(FolderMeta(task=task, data=data), stock), '"a text", "another text"' if pair else '"a text"'
+    assert f'compress predict <this folder> "some text"{" --pair" if pair else ""}' in texts
+    assert texts.count(f"tokenizer({code},") == 2
+    ours = render(FolderMeta(task=task, data=data), Facts("m", 1, 1, 1, 1, ("task",), None, "it is another"))
+    assert f"model.predict({code})" in ours
+
+
 def test_a_quantized_folder_shows_code_that_computes_with_integers() -> None:
     file = used(quantized=True, onnx=True)
     assert 'from_pretrained("<this folder>")\nmodel' not in file

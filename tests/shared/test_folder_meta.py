@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from compress.data.reading.sources import open_table
 from compress.modelfolder.meta import FolderMeta
 from compress.stages.shared import folder_meta as module
 from compress.stages.shared.folder_meta import _for_others, data_note, folder_meta
 
 TABLE: Any = SimpleNamespace(
     task="classification", label_names=["bad", "good"], settings={"metric": "f1"}, display_name="opinions",
-    fingerprint="ab", splits={"train": range(3), "test": range(2)}, language=(),
+    fingerprint="ab", splits={"train": range(3), "test": range(2)}, language=(), columns={"text": "t"},
 )  # fmt: skip
 CORPUS: Any = SimpleNamespace(name="/home/me/wiki.txt", fingerprint="cd", language=["zh"])
 
@@ -79,3 +80,8 @@ def test_folders_of_this_machine_are_left_out() -> None:
 def test_the_server_of_an_object_store_is_left_out() -> None:
     found = _for_others({"source": "s3://bucket/rows?endpoint_override=10.0.0.7:9000&scheme=http"})
     assert found == {"source": "s3://bucket/rows"}
+
+
+def test_the_note_of_the_data_says_whether_its_rows_are_pairs() -> None:
+    assert "text_pair" in data_note(open_table("opinions-similarity", limit=20)).columns
+    assert "text_pair" not in data_note(open_table("opinions", limit=20)).columns

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -26,9 +26,10 @@ def task_of(kind: str, settings: Mapping[str, Any] | None = None) -> Task:
     return _plain(kind).configure(settings or {})
 
 
-def example_of(kind: str | None) -> str:
-    """What `compress predict` is given for this task; for one that is not known, a text."""
-    return task_of(kind).example if kind in kinds() else Task.example
+def example_of(kind: str | None, columns: Collection[str] = ()) -> str:
+    """What `compress predict` is given for this task, where its data has these columns; for a task that is not known, a
+    text."""
+    return task_of(kind).example_for(columns) if kind in kinds() else Task.example
 
 
 @cache

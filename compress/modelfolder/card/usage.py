@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from compress.data.task import PAIR_EXAMPLE
 from compress.data.tasks import example_of
 from compress.modelfolder.card.facts import QUESTION_ANSWERING, Facts
 from compress.modelfolder.cross_encoder import RERANKING
@@ -16,7 +17,7 @@ def format_usage(meta: FolderMeta, facts: Facts) -> str:
     """Code that computes what the figures are of: of a quantized model with integers, never its float weights."""
     lines = ["## How to use", ""]
     if "task" in facts.heads:
-        lines += ["```sh", f"compress predict <this folder> {example_of(meta.task)}", "```", ""]
+        lines += ["```sh", f"compress predict <this folder> {example_of(meta.task, meta.columns)}", "```", ""]
     if facts.is_static:
         return "\n".join([*lines, "With sentence-transformers:", "", *_with_sentence_transformers(meta)])
     if meta.task in (EMBEDDING, RERANKING) and facts.is_stock:
@@ -43,8 +44,14 @@ def _call(meta: FolderMeta, tensors: str) -> str:
     cut = '"only_second"' if asks else "True"
     length = f", truncation={cut}, max_length={meta.max_length}" if meta.max_length else ""
     pairs = {QUESTION_ANSWERING: '"a question", "a context"', RERANKING: '"a query", "a document"'}
-    texts = _prepared_text(meta) if meta.task == EMBEDDING else pairs.get(meta.task or "", '"a text"')
+    usual = '"a text", "another text"' if _reads_pairs(meta) else '"a text"'
+    texts = _prepared_text(meta) if meta.task == EMBEDDING else pairs.get(meta.task or "", usual)
     return f'{texts}, return_tensors="{tensors}"{length}'
+
+
+def _reads_pairs(meta: FolderMeta) -> bool:
+    """Whether it is given two texts, neither of which is a question or a query."""
+    return example_of(meta.task, meta.columns) == PAIR_EXAMPLE
 
 
 def _prepared_text(meta: FolderMeta) -> str:
@@ -106,7 +113,7 @@ def _with_compress(meta: FolderMeta, facts: Facts) -> list[str]:
         load = ["from pathlib import Path", "", "from compress.modelfolder.folder import load_model", ""]
         return ["```python", *load, 'model = load_model(Path("<this folder>")).model', "```"]
     own = {QUESTION_ANSWERING: '"a question", ["a context"]', RERANKING: '["a query"], ["a document"]'}
-    texts = own.get(meta.task or "", '"a text"')
+    texts = own.get(meta.task or "", '"a text", "another text"' if _reads_pairs(meta) else '"a text"')
     return [
         "```python",
         "import compress",

@@ -62,7 +62,9 @@ def folder_meta(
 def data_note(table: Table) -> DataNote:
     """What a model was made on, without the folders of this machine."""
     rows = {split: len(rows) for split, rows in table.splits.items()}
-    return DataNote(name=table.display_name, fingerprint=table.fingerprint, rows=rows)
+    return DataNote(
+        name=table.display_name, fingerprint=table.fingerprint, rows=rows, columns=tuple(table.columns)
+    )  # fmt: skip
 
 
 def _for_others(value: Any) -> Any:
