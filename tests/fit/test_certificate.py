@@ -28,6 +28,7 @@ from compress.fit.plan.plans import Plan
 from compress.fit.plan.search import choose_result, find_front
 from compress.fit.request.bounds import Bounds
 from compress.predict.real_texts import TextLatency
+from compress.storage import manifest
 from evaluation.cost.latency import Latency
 from evaluation.quality.pairing import ResampledMetric
 
@@ -98,6 +99,17 @@ def test_files_and_size(tmp_path: Path) -> None:
     assert check_files(where, content()).why == "config.json is not the certified file"
     (where / "model.onnx").unlink()
     assert check_files(where, content()).why == "model.onnx is missing"
+
+
+def test_a_certificate_that_was_edited(tmp_path: Path) -> None:
+    """Its own hashes cannot show that: the manifest of the folder does."""
+    where = folder(tmp_path / "model")
+    (where / certificate.CERTIFICATE).write_text(json.dumps(content()))
+    (where / manifest.NAME).write_bytes(manifest.encode(manifest.build(where)))
+    assert check_files(where, content()).verdict == "holds"
+    (where / certificate.CERTIFICATE).write_text(json.dumps(content(status="fits")))
+    found = check_files(where, content())
+    assert (found.verdict, found.why) == ("fails", "certificate.json has changed since it was written")
 
 
 @pytest.mark.parametrize(

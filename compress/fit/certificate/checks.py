@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from compress.errors import format_count
+from compress.errors import UserError, format_count
 from compress.fit.certificate import document as certificate
-from compress.modelfolder.open import file_digest
+from compress.modelfolder.open import file_digest, require_as_written
 from compress.report.rows import format_figure, title
 from evaluation.cost.latency import Latency
 
@@ -37,13 +37,17 @@ class CheckedStatement:
 
 
 def check_files(folder: Path, found: Mapping[str, Any]) -> CheckedStatement:
-    """Every file that was hashed is there, unchanged."""
+    """Every file that was hashed is there, unchanged, and so is the certificate itself."""
     for name, row in found["files"].items():
         path = folder / Path(name).name
         if not path.is_file():
             return CheckedStatement("files", "fails", f"{name} is missing")
         if file_digest(path) != row.get("sha256"):
             return CheckedStatement("files", "fails", f"{name} is not the certified file")
+    try:
+        require_as_written(folder)
+    except UserError as error:
+        return CheckedStatement("files", "fails", error.what)
     return CheckedStatement("files", "holds", f"{len(found['files'])} files are unchanged")
 
 
