@@ -25,7 +25,7 @@ from compress.predict.cascade import open_predictor
 from compress.predict.fastest import get_requested_runtime
 from compress.predict.predictor import Predictor
 from compress.report.plots import line_chart
-from compress.report.rows import description, format_figure, in_percent, title
+from compress.report.rows import description, format_difference, format_figure, in_percent, points_header, title
 from compress.run.folder import RUNS
 from compress.stages.shared.labelled_data import settings_for
 from compress.stages.shared.task_head import check_same_task
@@ -240,19 +240,20 @@ def make_table(
     """(columns, rows) of text, a rate a row. models, difference: as in the document of `--json`."""
     heads = ["typo noise"]
     for model in models:
-        heads += [model["name"], "lost, points"]
-    heads += [] if difference is None else ["difference, points"]
+        heads += [model["name"], f"lost{points_header(model['metric'])}"]
+    heads += [] if difference is None else [f"difference{points_header(models[0]['metric'])}"]
     rows = []
     for index, first in enumerate(models[0]["points"]):
         cells = [f"{100 * first['rate']:g} %"]
         for model in models:
             point = model["points"][index]
-            value, lost = point["values"].get(model["metric"]), point["lost"]
-            cells.append("undefined" if value is None else format_figure(model["metric"], **value))
-            cells.append("" if lost is None or not point["rate"] else _points(lost))
+            metric, lost = model["metric"], point["lost"]
+            value = point["values"].get(metric)
+            cells.append("undefined" if value is None else format_figure(metric, **value))
+            cells.append("" if lost is None or not point["rate"] else format_difference(metric, **lost, sign=""))
         if difference is not None:
             found = difference["points"][index]["value"]
-            cells.append("undefined" if found is None else _points(found, "+"))
+            cells.append("undefined" if found is None else format_difference(models[0]["metric"], **found))
         rows.append(tuple(cells))
     return tuple(heads), rows
 
@@ -261,11 +262,6 @@ def _plotted(c: Curve) -> list[tuple[float, float, float, float]]:
     found = [(p.rate, p.values[c.metric]) for p in c.points if c.metric in p.values]
     unit = 100 if in_percent(c.metric) else 1
     return [(100 * rate, unit * v.value, unit * v.low, unit * v.high) for rate, v in found if math.isfinite(v.low)]
-
-
-def _points(bounds: Mapping[str, float], sign: str = "") -> str:
-    value, low, high = (f"{100 * bounds[key]:{sign}.2f}" for key in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"
 
 
 def _bounds(v: Interval) -> dict[str, float]:

@@ -164,7 +164,7 @@ def _build_slices(details: Sequence[Detail]) -> str:
         numeric = [0 < i < len(columns) - 1 for i in range(len(columns))]
         inner = _build_rows(f"Slices of {d.name}", columns, numeric, rows, [_list_orders(s) for s in d.slices], kinds)
         opened = len(known) == 1 or bool(find_worse(d.slices))
-        out.append(_wrap_details(d.name, slices_sentence(d.slices), inner, opened=opened))
+        out.append(_wrap_details(d.name, slices_sentence(d.slices, d.metric), inner, opened=opened))
     note = slices_footnote([s for d in known for s in d.slices]) if known else ""
     return (f'<p class="soft">{_escape(note)}</p>' if note else "") + "".join(out)
 
@@ -185,7 +185,7 @@ def _build_groups(details: Sequence[Detail]) -> str:
         inner = _build_rows(f"Groups of {d.name}", columns, numeric, rows, orders, kinds)
         largest = find_largest_gap(d.groups)
         opened = len(known) == 1 or (largest is not None and largest.is_measurable)
-        out.append(_wrap_details(d.name, groups_sentence(d.groups), inner, opened=opened))
+        out.append(_wrap_details(d.name, groups_sentence(d.groups, d.metric), inner, opened=opened))
     return f'<p class="soft">{_escape(GROUPS_NOTE)}</p>{"".join(out)}' if out else ""
 
 

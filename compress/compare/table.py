@@ -11,7 +11,7 @@ from compress.compare.rows import DATA, LATENCY, MISSING, RUNTIME, SIZE, SPEEDUP
 from compress.compare.verdict import Verdict
 from compress.errors import printable
 from compress.report.csv_text import format_csv
-from compress.report.rows import figures, format_figure, title
+from compress.report.rows import figures, format_difference, format_figure, in_percent, title
 
 DIFFERENCE = "difference"
 USUAL = (
@@ -35,7 +35,6 @@ GAP = 3  # characters between two columns
 _TITLES = {
     PARETO: "Pareto",
     NAME: "model",
-    DIFFERENCE: "against reference, points",
     SIZE: "MB",
     "size/params_m": "parameters, M",
     LATENCY: "p50, ms",
@@ -68,7 +67,10 @@ def heads(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     """What people call the columns."""
     metrics = {row.metric for row in rows if row.metric is not None}
     quality = title(next(iter(metrics))) if len(metrics) == 1 else "quality"
-    return [quality if key == QUALITY else _TITLES.get(key) or _get_title(key) for key in keys]
+    shares = {metric for metric in metrics if in_percent(metric)}
+    points = "" if not shares else ", points" if shares == metrics else ", points where in %"
+    own = {QUALITY: quality, DIFFERENCE: f"against reference{points}"}
+    return [own.get(key) or _TITLES.get(key) or _get_title(key) for key in keys]
 
 
 def cells(judged: RankedRow, keys: Sequence[str]) -> list[str]:
@@ -87,7 +89,7 @@ def cell(judged: RankedRow, key: str) -> str:
         return printable(_get_value(row, key) or MISSING, 60)
     if key == DIFFERENCE:
         found = _get_difference(row)
-        return MISSING if found is None else _format_points(*found)
+        return MISSING if found is None else format_difference(row.metric or "", *found)
     value = value_of(row, key)
     if value is None:
         return MISSING
@@ -151,11 +153,6 @@ def _get_difference(row: Row) -> tuple[float, float | None, float | None] | None
     key = f"vs_teacher/{row.metric}_difference"
     found = [row.values.get(k) for k in (key, f"{key}_low", f"{key}_high")]
     return None if found[0] is None else (found[0], found[1], found[2])
-
-
-def _format_points(value: float, low: float | None, high: float | None) -> str:
-    text = f"{100 * value:+.2f}"
-    return text if low is None or high is None else f"{text} [{100 * low:+.2f}, {100 * high:+.2f}]"
 
 
 def _get_title(key: str) -> str:

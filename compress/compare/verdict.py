@@ -10,7 +10,7 @@ from typing import Any
 
 from compress.compare.frontier import RankedRow
 from compress.compare.rows import LATENCY, MEAN, SIZE, SPEEDUP, Row
-from compress.report.rows import title
+from compress.report.rows import format_difference, name_difference
 from evaluation.frontier import TOLERANCE
 from evaluation.quality.intervals import Interval
 
@@ -189,8 +189,8 @@ def _format_ratio(ratio: float, more: str, less: str) -> str:
 
 
 def _describe_difference(row: Row, found: Interval) -> str:
-    ends = f"{100 * found.value:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-    text = f"{ends} points of {title(row.metric or '')}"
+    metric = row.metric or ""
+    text = f"{format_difference(metric, found.value, found.low, found.high, digits=1)} {name_difference(metric)}"
     if found.high < 0:
         return f"a measurable loss ({text})"
     return f"a measurable gain ({text})" if found.low > 0 else f"no measurable loss ({text})"

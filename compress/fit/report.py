@@ -13,7 +13,7 @@ from compress.fit.make.evaluator import Evaluation, Evaluator, share_timings
 from compress.fit.plan.plans import Plan
 from compress.fit.request.case import Case
 from compress.recipe.schema import DataSpec
-from compress.report.rows import format_figure, title
+from compress.report.rows import format_difference, format_figure, in_percent, title
 from compress.tracking import TrackedRun
 
 READ = ("text_column", "text_pair_column", "label_column", "task", "limit", "bad_rows", "bad_tags")
@@ -37,8 +37,9 @@ def progress(metric: str, judged: Evaluation, best: Evaluation, met: bool) -> st
 
 
 def figures_of(metric: str, j: Evaluation) -> str:
+    lost = format_difference(metric, 0 - j.drop / 100) + " points" * in_percent(metric)
     return (
-        f"{title(metric)} {format_figure(metric, j.value)} ({0 - j.drop:+.2f} points), {j.mb:.2f} MB, "
+        f"{title(metric)} {format_figure(metric, j.value)} ({lost}), {j.mb:.2f} MB, "
         f"{j.timing.ms:.2f} ms{j.timing.remark}, {j.timing.speedup:.2f}x the speed of the float parent"
     )
 

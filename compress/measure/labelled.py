@@ -178,7 +178,7 @@ def print_slices(console: Console, measured: Sequence[MeasuredModel]) -> None:
             console.result(explain_no_figures(m.subject.name, m.slices))
             continue
         console.table(m.subject.name if len(measured) > 1 else "", *slices_table(m.slices, m.metric or ""))
-        for line in slices_sentence(m.slices):
+        for line in slices_sentence(m.slices, m.metric or ""):
             console.result(line)
     found = [one for m in told for one in m.slices]
     if has_figures(found):
@@ -192,10 +192,11 @@ def print_groups(console: Console, measured: Sequence[MeasuredModel]) -> None:
         if has_figures(m.groups):
             console.table(m.subject.name if len(measured) > 1 else "", *groups_table(m.groups, m.metric or ""))
         if m.gap is not None:
-            for line in groups_sentence(m.groups):
+            for line in groups_sentence(m.groups, m.metric or ""):
                 console.result(line)
     # why there is no gap is true of the rows, not of one model
-    for line in dict.fromkeys(line for m in told if m.gap is None for line in groups_sentence(m.groups)):
+    unknown = [groups_sentence(m.groups, m.metric or "") for m in told if m.gap is None]
+    for line in dict.fromkeys(line for lines in unknown for line in lines):
         console.result(line)
     if told:
         console.result(GROUPS_NOTE)

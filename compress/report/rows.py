@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from compress.contracts import BASELINE, BASELINES, FAKE, RANKINGS, Measurement
@@ -162,8 +163,9 @@ def description(columns: Row, rows: Sequence[Row], lines: Sequence[str]) -> str:
 def gain_sentence(student: str, control: str, metric: str, points: tuple[float, float, float]) -> str:
     """Which of two models is better on these rows, by a metric of the first minus that of the second, in points
     (hundredths). Nothing is said of the methods that made them: that needs several seeds."""
-    value, low, high = points
-    interval = f"{value:+.2f} points of {title(metric)}, 95 % interval {low:+.2f} to {high:+.2f}"
+    _, low, high = points
+    shown = [format_difference(metric, x / 100) for x in points]
+    interval = f"{shown[0]} {name_difference(metric)}, 95 % interval {shown[1]} to {shown[2]}"
     if low > 0:
         verdict = f"{student} is better than {control} on these rows"
     elif high < 0:
@@ -196,22 +198,23 @@ def slices_table(found: Sequence[Slice], metric: str) -> tuple[Row, list[Row]]:
     """(columns, rows): the metric on each slice and, where there is a parent, the paired difference and its verdict."""
     form = _form_of(metric)
     paired = any(s.difference is not None for s in found)
-    columns = ("slice", "rows", title(metric)) + (("parent", "difference, points", "adjusted p", "") if paired else ())
+    columns = ("slice", "rows", title(metric))
+    columns += ("parent", f"difference{points_header(metric)}", "adjusted p", "") if paired else ()
     rows = []
     for s in found:
         value = s.why if s.value is None else form(s.value.value, s.value.low, s.value.high)
         cells = [f"{s.by}: {s.name}", f"{s.rows:,}", value]
         if paired:
-            cells += ["" if s.parent is None else form(s.parent), "" if s.difference is None else interval_points(s)]
+            cells += ["" if s.parent is None else form(s.parent), _format_apart(s, metric)]
             cells += ["" if s.adjusted is None else f"{s.adjusted:.3g}", s.verdict or (s.why if s.value else "")]
         rows.append(tuple(cells))
     return columns, rows
 
 
-def interval_points(s: Slice) -> str:
-    """The difference to the parent in points (hundredths of the metric)."""
+def _format_apart(s: Slice, metric: str) -> str:
+    """The difference to the parent; empty where there is none."""
     d = s.difference
-    return "" if d is None else _points(d.value, d.low, d.high)
+    return "" if d is None else format_difference(metric, d.value, d.low, d.high)
 
 
 def has_figures(found: Sequence[Slice]) -> bool:
@@ -225,7 +228,7 @@ def explain_no_figures(name: str, found: Sequence[Slice]) -> str:
     return f"slices of {name}: none of the groups of rows has a figure: {why}"
 
 
-def slices_sentence(found: Sequence[Slice]) -> list[str]:
+def slices_sentence(found: Sequence[Slice], metric: str) -> list[str]:
     """One line: which groups the model fails more than its parent; none where nothing was tested."""
     tested = [s for s in found if s.adjusted is not None]
     if not tested:
@@ -236,23 +239,24 @@ def slices_sentence(found: Sequence[Slice]) -> list[str]:
     if not failing:
         on = "the only tested group" if len(tested) == 1 else f"any of {len(tested)} groups"
         return [f"slices: the model does not measurably fail more than its parent on {on} of rows{less}"]
-    named = list_some([f"{s.by} {s.name} {interval_points(s)}" for s in failing], 3, "; ")
+    points = " points" * in_percent(metric)
+    named = list_some([f"{s.by} {s.name} {_format_apart(s, metric)}{points}" for s in failing], 3, "; ")
     return [f"slices: the model fails more than its parent on {len(failing)} of {len(tested)} groups: {named}{less}"]
 
 
 def groups_table(found: Sequence[Slice], metric: str) -> tuple[Row, list[Row]]:
     """(columns, rows): the metric on each group of a column, and how far it is behind the best one."""
     form = _form_of(metric)
-    columns = ("group", "rows", title(metric), "behind the best group, points")
+    columns = ("group", "rows", title(metric), f"behind the best group{points_header(metric)}")
     rows = []
     for s, behind in zip(found, measure_gaps(found), strict=True):
         value = f"too small: {s.why}" if s.value is None else form(s.value.value, s.value.low, s.value.high)
-        apart = "" if behind is None else _points(behind.value, behind.low, behind.high)
+        apart = "" if behind is None else format_difference(metric, behind.value, behind.low, behind.high)
         rows.append((f"{s.by}: {s.name}", f"{s.rows:,}", value, apart))
     return columns, rows
 
 
-def groups_sentence(found: Sequence[Slice]) -> list[str]:
+def groups_sentence(found: Sequence[Slice], metric: str) -> list[str]:
     """One line: the largest gap between groups; why there is none where fewer than two have a figure."""
     if not found:
         return []
@@ -261,8 +265,9 @@ def groups_sentence(found: Sequence[Slice]) -> list[str]:
         return [f"groups by {found[0].by}: fewer than two have {FEWEST} rows or more, so no gap is known"]
     small = f"; {gap.small} {'group is' if gap.small == 1 else 'groups are'} too small to compare" if gap.small else ""
     told = "" if gap.is_measurable else ", which is not measurable"
-    points = _points(gap.value.value, gap.value.low, gap.value.high)
-    return [f"groups by {found[0].by}: largest gap {points} points, {gap.best} above {gap.worst}{told}{small}"]
+    apart = format_difference(metric, gap.value.value, gap.value.low, gap.value.high)
+    shown = f"{apart} {name_difference(metric)}"
+    return [f"groups by {found[0].by}: largest gap {shown}, {gap.best} above {gap.worst}{told}{small}"]
 
 
 GROUPS_NOTE = (
@@ -308,10 +313,6 @@ def _percent(value: float, low: float | None = None, high: float | None = None) 
     if low is None or high is None:
         return f"{100 * value:.2f} %"
     return f"{100 * value:.2f} % [{100 * low:.2f}, {100 * high:.2f}]"
-
-
-def _points(value: float, low: float | None = None, high: float | None = None) -> str:
-    return f"{100 * value:+.2f} [{100 * (low or 0):+.2f}, {100 * (high or 0):+.2f}]"
 
 
 def _kept(value: float, low: float | None = None, high: float | None = None) -> str:
@@ -366,6 +367,26 @@ def _form_of(metric: str) -> Form:
     return METRICS[metric][1] if metric in METRICS else _decimal
 
 
+def format_difference(
+    metric: str, value: float, low: float | None = None, high: float | None = None, *, sign: str = "+", digits: int = 2
+) -> str:
+    """The difference of two figures of a metric on the scale of `format_figure`: points (hundredths) of one that is
+    told in percent. sign: "" where only a minus is written.  digits: of points."""
+    scale, places = (100, digits) if in_percent(metric) else (1, 3)
+    shown, *ends = (f"{scale * x:{sign}.{places}f}" for x in (value, low, high) if x is not None)
+    return f"{shown} [{', '.join(ends)}]" if len(ends) == 2 else shown
+
+
+def name_difference(metric: str) -> str:
+    """What follows a difference in a sentence: `points of accuracy`, `Spearman`."""
+    return f"points of {title(metric)}" if in_percent(metric) else title(metric)
+
+
+def points_header(metric: str) -> str:
+    """What ends the head of a column of differences: that they are points, where they are."""
+    return ", points" if in_percent(metric) else ""
+
+
 def in_percent(metric: str) -> bool:
     """Whether a metric is told in percent: it is a share, from 0 to 1."""
     return metric in METRICS and METRICS[metric][1] is _percent
@@ -382,8 +403,8 @@ def figures(
         names.insert(0, metric)
     told = [(title(n, positive), _with_interval(f"quality/{n}"), _form_of(n)) for n in names]
     main = names[0] if metric is None else metric
-    name = f"{title(main, positive)} against {reference}"
-    difference = name, _with_interval(f"vs_teacher/{main}_difference"), _points
+    name = f"{title(main, positive)} against {reference}{points_header(main)}"
+    difference = name, _with_interval(f"vs_teacher/{main}_difference"), partial(format_difference, main)
     agreement = name_agreement(main, reference), _with_interval("vs_teacher/agreement_pct"), _kept
     likeness = [agreement, *((label.format(reference), keys, form) for label, keys, form in _LIKENESS)]
     likeness = [row for row in likeness if row[1][0] != f"vs_teacher/{main}"]  # the metric is not shown twice

@@ -9,7 +9,7 @@ from compress.contracts import CONTROL
 from compress.data.task import ScoredAnswers
 from compress.measure.measured_model import MeasuredModel
 from compress.measure.subject import kind_of
-from compress.report.rows import gain_sentence
+from compress.report.rows import format_difference, format_figure, gain_sentence, name_difference
 from compress.stages.shared.stage import LABELLED, TAUGHT, TEACHER_CONFIDENT, TEACHER_NOISE, TEACHER_RIGHT
 
 RESAMPLES = 1000
@@ -88,8 +88,9 @@ class GainFacts:
 
 def explain_gain(facts: GainFacts) -> tuple[str, str]:
     """(the gain and its reason, what to change)."""
-    value, low, high = facts.gain
-    interval = f"{value:+.2f} points of {facts.metric} over the control [{low:+.2f}, {high:+.2f}]"
+    _, low, high = facts.gain
+    shown, *ends = (format_difference(facts.metric, x / 100) for x in facts.gain)
+    interval = f"{shown} {name_difference(facts.metric)} over the control [{', '.join(ends)}]"
     if low > 0:
         return f"the student is better on these rows, {interval}: {_describe_gain(facts)}", _improve(facts)
     what = "the student is worse on these rows," if high < 0 else "no measurable difference on these rows,"
@@ -123,8 +124,9 @@ def _find_reason(facts: GainFacts) -> tuple[str, str]:
     """The first reason that holds, the most certain one first."""
     there, taught = _there(facts), facts.rows.get(TAUGHT, 0)
     if facts.teacher is not None and facts.teacher <= facts.control:
+        theirs, ours = (format_figure(facts.metric, value) for value in (facts.teacher, facts.control))
         return (
-            f"the teacher is not better than the control: {100 * facts.teacher:.2f} against {100 * facts.control:.2f}",
+            f"the teacher is not better than the control: {theirs} against {ours}",
             "use a better teacher, several teachers, or a smaller student",
         )
     noise = facts.rows.get(TEACHER_NOISE, 0.0)

@@ -17,7 +17,6 @@ from compress.measure.models import measure
 from compress.measure.subject import MEMBER, STAGE, Subject, kind_of, list_teachers, member_role, stage_role
 from compress.modelfolder import folder as modelfolder
 from compress.onnx.runtimes import Runtime
-from compress.report.rows import title
 from compress.run import chain, waterfall
 from compress.run.choice import Candidate, best_of, sentences
 from compress.run.deploy import deploy
@@ -196,7 +195,7 @@ class StageMeasurer:
             rows={k.removeprefix(TRAINED_ROWS): v for k, v in read_trained_rows(self.stages.work(index)).items()},
             seen=steps * getattr(last, "training").batch_rows,  # noqa: B009 - of all stages that train
             test=gain.student.rows,
-            metric=title(gain.metric),
+            metric=gain.metric,
         )
         if not facts.rows:
             return []

@@ -77,8 +77,10 @@ def log_measured(
     columns, rows = comparison(names, found, reference)
     teacher = next((m for m in measured if m.subject.role == "teacher"), None)
     main = next((m for m in measured if m.subject.role == result), measured[0])
-    lines = conditions(main.measurement, found) + churn_sentence(main.churn, reference) + slices_sentence(main.slices)
-    lines += groups_sentence(main.groups) + ([GROUPS_NOTE] if main.groups else [])
+    metric = main.metric or ""
+    lines = conditions(main.measurement, found) + churn_sentence(main.churn, reference)
+    lines += slices_sentence(main.slices, metric) + groups_sentence(main.groups, metric)
+    lines += [GROUPS_NOTE] if main.groups else []
     lines += ([] if gain is None else [gain.sentence]) + _storage(main) + [*more]
     if teacher is not None and teacher.subject.ensemble is not None:
         lines.insert(0, f"{teacher.subject.name}: {teacher.subject.ensemble.sentence()}")
@@ -117,7 +119,7 @@ def annotate(m: MeasuredModel, baseline: MeasuredModel | None) -> None:
 
 def slices_note(m: MeasuredModel) -> SlicesNote | None:
     """On which groups a model fails more than its parent, the worst of them in a table; None where none was tested."""
-    sentence = slices_sentence(m.slices)
+    sentence = slices_sentence(m.slices, m.metric or "")
     if not sentence:
         return None
     lines = tuple(line.removeprefix("slices: ") for line in (*sentence, SLICES_NOTE))  # the heading says it

@@ -60,7 +60,7 @@ def test_the_measured_table(tiny_model: Model, tmp_path: Path) -> None:
     assert "| on disk | 10.00 MB | 40.00 MB |" in text
     assert "| latency p50 | 2.50 ms | 10.00 ms |" in text
     assert "| agreement with parent | 95.2 % |  |" in text
-    assert "| accuracy against parent | -1.23 [-2.51, +0.06] |  |" in text
+    assert "| accuracy against parent, points | -1.23 [-2.51, +0.06] |  |" in text
     assert "vs\\_teacher" not in text
     assert "F1" not in text
     assert "- not timed; computed on cpu, 2 threads" in text
@@ -295,7 +295,7 @@ def test_the_groups_on_which_it_fails_more_than_its_parent(tiny_model: Model, tm
     found = sections((folder / "README.md").read_text())
     drop = "-40.00 \\[-49.80, -30.94\\]"
     assert found["Slices"] == [
-        f"- the model fails more than its parent on 1 of 2 groups: kind a {drop}",
+        f"- the model fails more than its parent on 1 of 2 groups: kind a {drop} points",
         "- 95 % intervals, paired row by row; p values are corrected for the number of groups \\(Holm\\); groups of "
         "fewer than 30 rows are not tested",
         "| slice | rows | accuracy | parent | difference, points | adjusted p |  |",

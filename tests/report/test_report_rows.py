@@ -115,7 +115,7 @@ def test_a_model_that_was_not_timed_has_no_runtime() -> None:
 @pytest.mark.parametrize("reference", ["teacher", "parent"])
 def test_rows_name_the_model_that_others_are_compared_with(reference: Any) -> None:
     found = labels([measured()], reference)
-    for label in (f"accuracy against {reference}", f"agreement with {reference}", f"KL to {reference}, nats"):
+    for label in (f"accuracy against {reference}, points", f"agreement with {reference}", f"KL to {reference}, nats"):
         assert label in found
     assert ("teacher" in " ".join(found)) is (reference == "teacher")
 
@@ -160,7 +160,7 @@ def test_the_f1_of_two_labels_names_the_positive_one() -> None:
     context = {"metric": "f1_binary", "positive_label": "spam\x1b"}
     found = labels([measured(context, **{"quality/f1_binary": 0.5, "vs_teacher/f1_binary_difference": 0.1})], "parent")
     assert found[0] == "F1 of 'spam\\x1b'"
-    assert "F1 of 'spam\\x1b' against parent" in found
+    assert "F1 of 'spam\\x1b' against parent, points" in found
 
 
 def test_the_headline_of_a_run_has_the_figures_of_the_trade_off() -> None:

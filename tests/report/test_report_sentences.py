@@ -12,12 +12,15 @@ from compress.report.rows import (
     comparison,
     description,
     explain_no_figures,
+    format_difference,
     format_figure,
     gain_sentence,
     groups_sentence,
     groups_table,
     has_figures,
     markdown,
+    name_difference,
+    points_header,
     slices_footnote,
     slices_sentence,
     slices_table,
@@ -73,11 +76,33 @@ def test_a_difference_is_one_where_its_interval_leaves_zero_out(points: Any, ver
     assert gain_sentence("A", "B", "f1_macro", points).startswith(f"{verdict} on these rows ({points[0]:+.2f} points")
 
 
+def test_value_and_difference_of_a_metric_have_one_scale() -> None:
+    """Spearman 0.390 is not "+0.24 points" above another."""
+    for metric, value, difference, name, head in (
+        ("spearman", "0.390", "+0.024 [-0.010, +0.050]", "Spearman", ""),
+        ("accuracy", "39.00 %", "+2.40 [-1.00, +5.00]", "points of accuracy", ", points"),
+    ):
+        assert format_figure(metric, 0.39) == value
+        assert format_difference(metric, 0.024, -0.01, 0.05) == difference
+        assert (name_difference(metric), points_header(metric)) == (name, head)
+    measured = Measurement(
+        {"quality/spearman": 0.39, "vs_teacher/spearman_difference": 0.0024}, {"metric": "spearman"}
+    )  # fmt: skip
+    rows = dict(comparison(("a",), [measured], "parent")[1])
+    assert rows["Spearman"] == "0.390"
+    assert rows["Spearman against parent"] == "+0.002"
+    found = [compared("a", -0.02, 0.01)]
+    assert slices_table(found, "spearman")[0][4] == "difference"
+    assert slices_table(found, "spearman")[1][0][2:5] == ("0.800 [0.700, 0.900]", "0.820", "-0.020 [-0.030, -0.010]")
+    assert slices_sentence(found, "spearman")[0].endswith("label a -0.020 [-0.030, -0.010]")
+    assert "(+0.020 Spearman, 95 % interval +0.010 to +0.030)" in gain_sentence("A", "B", "spearman", (2.0, 1.0, 3.0))
+
+
 def test_slices_that_fail_more_are_named_worst_first_and_at_most_three() -> None:
     found = [compared(f"s{i}", -0.02 * i, 0.01) for i in range(1, 6)] + [compared("better", 0.2, 0.01)]
-    (line,) = slices_sentence(found)
+    (line,) = slices_sentence(found, "accuracy")
     assert line.startswith(
-        "slices: the model fails more than its parent on 5 of 6 groups: label s5 -10.00 [-11.00, -9.00]; label"
+        "slices: the model fails more than its parent on 5 of 6 groups: label s5 -10.00 [-11.00, -9.00] points;"
     )
     assert [f"s{i}" in line for i in range(1, 6)] == [False, False, True, True, True]
     assert line.endswith("and 2 more")
@@ -97,15 +122,15 @@ def test_slices_without_figures_say_why() -> None:
 
 
 def test_slices_that_were_not_tested_are_counted_whatever_the_reason() -> None:
-    (line,) = slices_sentence([compared("a", 0.0, 0.9), SMALL, UNDEFINED])
+    (line,) = slices_sentence([compared("a", 0.0, 0.9), SMALL, UNDEFINED], "accuracy")
     assert line == (
         "slices: the model does not measurably fail more than its parent on the only tested group of rows; "
         "2 more were not tested"
     )
-    (line,) = slices_sentence([compared("a", 0.0, 0.9), SMALL])
+    (line,) = slices_sentence([compared("a", 0.0, 0.9), SMALL], "accuracy")
     assert line.endswith("; 1 more was not tested")
-    assert slices_sentence([SMALL, UNDEFINED]) == []
-    assert slices_sentence([]) == []
+    assert slices_sentence([SMALL, UNDEFINED], "accuracy") == []
+    assert slices_sentence([], "accuracy") == []
 
 
 def test_the_table_of_slices_has_as_many_cells_in_every_row() -> None:
@@ -135,16 +160,18 @@ def test_gaps_of_groups() -> None:
     assert len(columns) == 4
     assert [row[-1] == "" for row in rows] == [True, False, False, True]
     assert rows[3][2] == "too small: fewer than 30 rows"
-    (line,) = groups_sentence([*groups, SMALL])
+    (line,) = groups_sentence([*groups, SMALL], "accuracy")
     assert line.startswith("groups by language: largest gap +30.00 [")
-    assert line.endswith("points, en above de; 1 group is too small to compare")
-    assert groups_sentence(groups[:1])[0].startswith("groups by language: fewer than two have 30 rows or more")
-    assert groups_sentence([]) == []
+    assert line.endswith("points of accuracy, en above de; 1 group is too small to compare")
+    assert groups_sentence(groups[:1], "accuracy")[0].startswith(
+        "groups by language: fewer than two have 30 rows or more"
+    )
+    assert groups_sentence([], "accuracy") == []
 
 
 def test_equal_groups_have_no_gap_that_can_be_measured() -> None:
     equal = [Slice("language", name, 400, interval(0.9, 0.88, 0.92)) for name in ("en", "de")]
-    (line,) = groups_sentence(equal)
+    (line,) = groups_sentence(equal, "accuracy")
     assert "en above de, which is not measurable" in line
 
 

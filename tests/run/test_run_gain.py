@@ -21,7 +21,7 @@ def with_rows(**rows: float) -> GainFacts:
 @pytest.mark.parametrize(
     ("facts", "reason", "do"),
     [
-        (replace(FACTS, teacher=0.89), "the teacher is not better than the control: 89.00 against 90.00", "better"),
+        (replace(FACTS, teacher=0.89), "the teacher is not better than the control: 89.00 % against 90.00 %", "better"),
         (with_rows(teacher_contradicts=0.12), "about 12.0% of the labels look wrong", "hard_labels"),
         (replace(FACTS, seen=320), "the student saw 320 of 1,000 training rows", "--epochs"),
         (with_rows(teacher_confident=0.97), "it is right on 99.0% of the labelled training rows", "--unlabelled"),

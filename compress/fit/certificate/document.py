@@ -33,8 +33,8 @@ from compress.onnx.gpu_session import computed_in
 from compress.onnx.model_file import FILE as ONNX
 from compress.onnx.runtimes import PROVIDERS, package, versions
 from compress.predict.predictor import Predictor
-from compress.report.certified import format_ends, format_metric, read_ends
-from compress.report.rows import name_agreement, title
+from compress.report.certified import ENDS, format_ends, format_metric, read_ends
+from compress.report.rows import format_difference, in_percent, name_agreement, title
 from compress.storage import safe
 from compress.training.precision import serving_precision
 from evaluation.cost.device import describe
@@ -199,7 +199,9 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         lines[-1] += f"; {shared}"
     if difference["value"] is not None:
         p = "" if difference["p_value"] is None else f", exact sign test p = {difference['p_value']:.2g}"
-        lines.append(f"against the parent {format_ends(difference, 100, '+')} points{p}")
+        metric = found["quality"]["metric"]
+        apart = format_difference(metric, *(difference[key] for key in ENDS)) + " points" * in_percent(metric)
+        lines.append(f"against the parent {apart}{p}")
     if found["agreement_pct"]["value"] is not None:
         name = name_agreement(found["quality"]["metric"], "the parent")
         lines.append(f"{name}: {format_ends(found['agreement_pct'], 1)} %")
