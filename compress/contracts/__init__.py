@@ -62,6 +62,7 @@ from compress.contracts.results import (
     RunLog,
     StageResult,
     Watch,
+    name_metric,
     unwatched,
 )
 
@@ -124,5 +125,6 @@ __all__ = [
     "SparseWeights",
     "Watch",
     "fixed_length_of",
+    "name_metric",
     "unwatched",
 ]

@@ -41,10 +41,39 @@ BASELINES = {
     "bm25": "BM25",
 }
 """Baseline → what people call it."""
+METRIC_NAMES = {
+    "accuracy": "accuracy",
+    "entity_f1": "entity F1",
+    "exact_match": "exact match",
+    "f1": "F1",
+    "f1_micro": "micro F1",
+    "f1_macro": "macro F1",
+    "f1_binary": "F1 of the positive label",
+    "matthews": "Matthews",
+    "spearman": "Spearman",
+    "pearson": "Pearson",
+    "ndcg_at_10": "nDCG@10",
+    "mrr_at_10": "MRR@10",
+    "recall_at_1": "recall@1",
+    "recall_at_10": "recall@10",
+    "recall_at_100": "recall@100",
+    "cosine": "cosine to the parent",
+    "hidden_cosine": "cosine of hidden states with the teacher's",
+    "mlm_loss": "masked-LM loss",
+    "neighbour_overlap_10": "10 nearest neighbours kept",
+    "calibration_error": "calibration error",
+    "calibration_error_scaled": "  after temperature scaling",
+}
+"""Metric → what people call it."""
 RANKINGS = ("ndcg_at_10", "mrr_at_10")
 """Metrics of a query's documents in order."""
 FAKE = "fake_quantized/"
 """Begins the name of what a model answers whose integers are computed in floats: no figure of a deployed file."""
+
+
+def name_metric(metric: str) -> str:
+    """What people call a metric; of one that is not in the list, its own name in words."""
+    return METRIC_NAMES.get(metric, metric.replace("_", " "))
 
 
 @dataclass(frozen=True)

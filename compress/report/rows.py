@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
-from compress.contracts import BASELINE, BASELINES, FAKE, RANKINGS, Measurement
+from compress.contracts import BASELINE, BASELINES, FAKE, RANKINGS, Measurement, name_metric
 from compress.errors import list_some, printable
 from evaluation.quality.churn import Group
 from evaluation.quality.gaps import find_largest_gap, measure_gaps
@@ -346,7 +346,7 @@ def title(metric: str, positive: str | None = None) -> str:
     """What people call a metric. positive: name of the label that the F1 of two labels is of."""
     if metric == "f1_binary" and positive is not None:
         return f"F1 of '{printable(positive, 40)}'"
-    return METRICS[metric][0] if metric in METRICS else metric.replace("_", " ")
+    return name_metric(metric)
 
 
 def name_agreement(metric: str | None, reference: str) -> str:
@@ -364,7 +364,7 @@ def format_figure(metric: str, value: float, low: float | None = None, high: flo
 def _form_of(metric: str) -> Form:
     """Of a figure and its interval; a metric that is not in the list, such as that of a task of one's own, has three
     digits."""
-    return METRICS[metric][1] if metric in METRICS else _decimal
+    return METRICS.get(metric, _decimal)
 
 
 def format_difference(
@@ -389,7 +389,7 @@ def points_header(metric: str) -> str:
 
 def in_percent(metric: str) -> bool:
     """Whether a metric is told in percent: it is a share, from 0 to 1."""
-    return metric in METRICS and METRICS[metric][1] is _percent
+    return METRICS.get(metric) is _percent
 
 
 def figures(
@@ -424,30 +424,28 @@ def figures(
 
 Form = Callable[..., str]
 
-METRICS: Mapping[str, tuple[str, Form]] = {
-    "accuracy": ("accuracy", _percent),
-    "entity_f1": ("entity F1", _percent),
-    "exact_match": ("exact match", _percent),
-    "f1": ("F1", _percent),
-    "f1_micro": ("micro F1", _percent),
-    "f1_macro": ("macro F1", _percent),
-    "f1_binary": ("F1 of the positive label", _percent),
-    "matthews": ("Matthews", _decimal),
-    "spearman": ("Spearman", _decimal),
-    "pearson": ("Pearson", _decimal),
-    "ndcg_at_10": ("nDCG@10", _decimal),
-    "mrr_at_10": ("MRR@10", _decimal),
-    "recall_at_1": ("recall@1", _percent),
-    "recall_at_10": ("recall@10", _percent),
-    "recall_at_100": ("recall@100", _percent),
-    "cosine": ("cosine to the parent", _decimal),
-    "hidden_cosine": ("cosine of hidden states with the teacher's", _decimal),
-    "mlm_loss": ("masked-LM loss", _decimal),
-    "neighbour_overlap_10": ("10 nearest neighbours kept", _decimal),
-    "calibration_error": ("calibration error", _percent),
-    "calibration_error_scaled": ("  after temperature scaling", _percent),
+METRICS: Mapping[str, Form] = {
+    "accuracy": _percent,
+    "entity_f1": _percent,
+    "exact_match": _percent,
+    "f1": _percent,
+    "f1_micro": _percent,
+    "f1_macro": _percent,
+    "f1_binary": _percent,
+    "matthews": _decimal,
+    "spearman": _decimal,
+    "pearson": _decimal,
+    "ndcg_at_10": _decimal,
+    "mrr_at_10": _decimal,
+    "recall_at_1": _percent,
+    "recall_at_10": _percent,
+    "recall_at_100": _percent,
+    "cosine": _decimal,
+    "neighbour_overlap_10": _decimal,
+    "calibration_error": _percent,
+    "calibration_error_scaled": _percent,
 }
-"""Metric → what people call it, and its form."""
+"""Metric → its form."""
 
 _ROWS = (
     ("training rows with labels", ("rows/labelled",), _plain(0)),

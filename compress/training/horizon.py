@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from compress.contracts import BatchSource, TrainingPlan
+from compress.contracts import BatchSource, TrainingPlan, name_metric
 from compress.errors import UserError
 from compress.training.context import TrainingContext
 from compress.training.length import End, Mode, choose_length, find_end, find_validation_gap, is_validation_due
@@ -86,6 +86,7 @@ class Horizon:
             return ""
         if self._end.stopped:
             name, mode = self._context.select or ("", "")
+            name = name_metric(name)
             stopped = {"max": f"{name} stopped rising", "min": f"{name} stopped falling"}.get(mode, "stopped improving")
             why = f"validation {stopped} by step {self._end.decay:,}"
         else:

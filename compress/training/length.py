@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compress.contracts import TrainingPlan
+from compress.contracts import TrainingPlan, name_metric
 
 Mode = Literal["max", "min"]
 
@@ -163,4 +163,5 @@ def describe_unfinished(history: Sequence[Mapping[str, float]], name: str, mode:
     if not enough:
         return None
     how = "rising" if mode == "max" else "falling"
-    return f"validation {name} was still {how} at the end: {before:.4g} after step {step:,}, {now:.4g} after {last:,}"
+    what = f"validation {name_metric(name)} was still {how} at the end"
+    return f"{what}: {before:.4g} after step {step:,}, {now:.4g} after {last:,}"

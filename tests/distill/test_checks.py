@@ -174,7 +174,7 @@ def test_a_teacher_that_guesses(probe: TaskProbe) -> None:
     assert found.text.startswith(
         "the teacher is no better than chance on 128 validation rows of this data: accuracy 0."
     )
-    assert "matthews" in found.text
+    assert ", Matthews " in found.text
 
 
 def test_a_correlation_that_is_undefined(probe: TaskProbe, monkeypatch: pytest.MonkeyPatch) -> None:

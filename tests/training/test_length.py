@@ -232,6 +232,13 @@ def test_a_metric_that_still_rises_is_told() -> None:
     assert fell == "validation m was still falling at the end: 2 after step 200, 1 after 300"
 
 
+def test_metrics_have_the_names_of_the_tables() -> None:
+    for metric, name in (("spearman", "Spearman"), ("entity_f1", "entity F1"), ("my_own", "my own")):
+        history = [{**row, metric: row["m"]} for row in rows([0.2, 0.4, 0.6, 0.74], every=100)]
+        told = describe_unfinished(history, metric, "max") or ""
+        assert told.startswith(f"validation {name} was still rising")
+
+
 @pytest.mark.parametrize("values", [[], [0.7], [0.2, 0.7, 0.7], [0.2, 0.8, 0.7, 0.75], [0.7, 0.7, 0.7, 0.705]])
 def test_a_metric_that_does_not_is_not(values: list[float]) -> None:
     assert describe_unfinished(rows(values, every=100), "m", "max") is None

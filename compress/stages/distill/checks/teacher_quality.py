@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from compress.contracts import name_metric
 from compress.stages.distill.checks import _check
 from compress.stages.distill.checks._check import Finding, Start
 from compress.stages.distill.probe import CorpusProbe, TaskProbe
@@ -52,11 +53,10 @@ class Check(_check.Check):
         if figure.low > 0:
             return None
         main_value = scored.value(main)
-        text = f"the teacher is no better than chance {where}: {main} {main_value:.3f}"
+        text = f"the teacher is no better than chance {where}: {name_metric(main)} {main_value:.3f}"
         if name != main:
-            text += (
-                f", {name} {figure.value:+.3f} [{figure.low:+.3f}, {figure.high:+.3f}] where random guessing gives 0"
-            )
+            interval = f"{figure.value:+.3f} [{figure.low:+.3f}, {figure.high:+.3f}]"
+            text += f", {name_metric(name)} {interval} where random guessing gives 0"
         return self.make_finding(text, do)
 
     def _text(self, probe: CorpusProbe, theirs: np.ndarray) -> Finding | None:
