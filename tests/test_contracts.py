@@ -212,6 +212,12 @@ def commands() -> Iterator[tuple[str, click.Command]]:
             yield from ((f"{name} {inner}", c) for inner, c in command.commands.items())
 
 
+def test_no_number_is_called_a_range() -> None:
+    """click's own classes say "'x' is not a valid integer range": `cli._types` has others."""
+    kinds = {type(param.type) for _, command in commands() for param in command.params}
+    assert not kinds & {click.IntRange, click.FloatRange}
+
+
 COMMANDS = dict(commands())
 
 

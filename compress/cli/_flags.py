@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from compress.cli._help import Command, Option
-from compress.cli._types import AMOUNT, MILLISECONDS, Duration, ModelName, Names, TeacherName
+from compress.cli._types import AMOUNT, MILLISECONDS, Duration, IntRange, ModelName, Names, TeacherName
 from compress.cli.options import shared
 from compress.errors import UserError
 
@@ -113,7 +113,7 @@ def _at(value: Any, path: Sequence[str]) -> Any:
 def _option(flag: Flag, table: Table) -> Callable[[Any], Any]:
     kinds: dict[str, Any] = {
         "text": click.STRING,
-        "int": click.INT if flag.low is None else click.IntRange(flag.low, flag.high),
+        "int": click.INT if flag.low is None else IntRange(flag.low, flag.high),
         "float": click.FLOAT,
         "ms": MILLISECONDS,
         "duration": Duration(),

@@ -14,6 +14,7 @@ from compress.cli._types import (
     ClusterAddress,
     DataName,
     HubName,
+    IntRange,
     LabelNames,
     ModelName,
     RecipeName,
@@ -339,14 +340,14 @@ def split_option(text: str, splits: Sequence[str] = ("test", "validation", "trai
 
 length_option = click.option(
     "--length",
-    type=click.IntRange(3, 1_000_000),
+    type=IntRange(3, 1_000_000),
     help="Measure latency on sequences of this many tokens, without tokenization (default: on texts of the data).",
 )
 """Of commands that measure latency on labelled data."""
 
 bootstrap_option = click.option(
     "--bootstrap",
-    type=click.IntRange(100, 100_000),
+    type=IntRange(100, 100_000),
     default=1000,
     show_default=True,
     help="Number of bootstrap resamples.",

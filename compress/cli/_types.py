@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from compress.data.reading.remote import Place
 
 
+class IntRange(click.IntRange):
+    """A whole number within bounds. click's class says "not a valid integer range" of what is no number."""
+
+    name = click.INT.name
+
+
+class FloatRange(click.FloatRange):
+    """A number within bounds; its name as `IntRange`'s."""
+
+    name = click.FLOAT.name
+
+
 class Names(click.ParamType):
     """A name out of a list, which the shell completes. several: a list of them with commas between."""
 

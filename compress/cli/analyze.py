@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from compress.cli._help import Command
-from compress.cli._types import ModelName
+from compress.cli._types import IntRange, ModelName
 from compress.cli.options import shared
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--quantization", is_flag=True, help="Also report the effect of int8 on each matrix: ranges, outliers, error."
 )
-@click.option("--rows", type=click.IntRange(4, 1_000_000), default=512, show_default=True, help="Number of texts.")
+@click.option("--rows", type=IntRange(4, 1_000_000), default=512, show_default=True, help="Number of texts.")
 @click.option(
     "--save-embedder",
     type=click.Path(path_type=Path),
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--dimensions",
-    type=click.IntRange(1),
+    type=IntRange(1),
     metavar="N",
     help="Whitening: keep the N dimensions with the largest variance (default: all).",
 )
 @click.option(
     "--components",
-    type=click.IntRange(1),
+    type=IntRange(1),
     metavar="N",
     help="remove-top: number of principal components to remove (default: 3).",
 )

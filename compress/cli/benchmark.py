@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from compress.cli._help import Command
-from compress.cli._types import ModelName
+from compress.cli._types import IntRange, ModelName
 from compress.cli.options import shared
 from compress.errors import UserError
 
@@ -18,18 +18,14 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("models", nargs=-1, type=ModelName())
-@click.option(
-    "--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Batch size: sequences per call."
-)
+@click.option("--batch", type=IntRange(1, 4096), default=1, show_default=True, help="Batch size: sequences per call.")
 @click.option(
     "--length",
-    type=click.IntRange(3, 1_000_000),
+    type=IntRange(3, 1_000_000),
     help="Sequence length in tokens (default without --data: 128, or the maximum that all models support).",
 )
 @click.option("--split", type=click.Choice(["test", "validation", "train"]), help="Split of --data (default: test).")
-@click.option(
-    "--repeats", type=click.IntRange(5, 100_000), default=50, show_default=True, help="Number of timed rounds."
-)
+@click.option("--repeats", type=IntRange(5, 100_000), default=50, show_default=True, help="Number of timed rounds.")
 @click.option(
     "--suite",
     type=click.Choice(["gpu"]),

@@ -9,7 +9,7 @@ import click
 
 from compress.cli._groups import required_output
 from compress.cli._help import Command
-from compress.cli._types import ModelName
+from compress.cli._types import IntRange, ModelName
 from compress.cli.options import shared
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def read_exit_options(layers: str | None, rows: int | None, seed: int | None) ->
 )
 @click.option(
     "--exit-rows",
-    type=click.IntRange(1),
+    type=IntRange(1),
     metavar="N",
     help="Early exits: training rows that they are trained on at most (default: 10,000).",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from compress.cli._help import Command
-from compress.cli._types import ModelName
+from compress.cli._types import IntRange, ModelName
 from compress.cli.options import shared
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 @click.argument("model", type=ModelName())
 @click.option(
     "--max-positions",
-    type=click.IntRange(1, 1_000_000),
+    type=IntRange(1, 1_000_000),
     required=True,
     help="Maximum sequence length in tokens; the learned positions are repeated.",
 )
 @click.option(
     "--window",
-    type=click.IntRange(1, 1_000_000),
+    type=IntRange(1, 1_000_000),
     help="Sliding-window attention: tokens that each token attends to on each side; cost is linear in the length.",
 )
 @click.option(
     "--global-tokens",
-    type=click.IntRange(0, 1_000_000),
+    type=IntRange(0, 1_000_000),
     help="Number of first tokens with global attention (default with --window: 1, [CLS]).",
 )
 @click.option(

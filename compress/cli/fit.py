@@ -9,7 +9,7 @@ import click
 
 from compress.cli._help import Command
 from compress.cli._renamed import RenamedChoice
-from compress.cli._types import Duration, Milliseconds, ModelName
+from compress.cli._types import Duration, IntRange, Milliseconds, ModelName
 from compress.cli.options import shared
 from compress.errors import UserError
 
@@ -55,7 +55,7 @@ class Megabytes(click.ParamType):
 )
 @click.option(
     "--length",
-    type=click.IntRange(3, 1_000_000),
+    type=IntRange(3, 1_000_000),
     help="Time sequences of this many tokens, without tokenization (default: texts of the data).",
 )
 @click.option(
@@ -64,7 +64,7 @@ class Megabytes(click.ParamType):
     metavar="FILE",
     help="Plan for the machine that `compress profile` measured in this file, instead of this machine.",
 )
-@click.option("--batch", type=click.IntRange(1, 4096), default=1, show_default=True, help="Batch size: texts per call.")
+@click.option("--batch", type=IntRange(1, 4096), default=1, show_default=True, help="Batch size: texts per call.")
 @click.option(
     "--time",
     "seconds",
@@ -74,7 +74,7 @@ class Megabytes(click.ParamType):
 )
 @click.option(
     "--plans",
-    type=click.IntRange(1, 64),
+    type=IntRange(1, 64),
     default=6,
     show_default=True,
     help="Maximum number of candidate models to build and measure.",
@@ -89,13 +89,13 @@ class Megabytes(click.ParamType):
 )
 @click.option(
     "--steps",
-    type=click.IntRange(1, 1_000_000),
+    type=IntRange(1, 1_000_000),
     help="--train: optimizer steps (32 rows each; 64 of embedding models and rerankers) for the last candidate "
     f"(default: {STEPS}); the others get a half and a quarter. full: as many again with quantization.",
 )
 @click.option(
     "--trials",
-    type=click.IntRange(0, 100_000),
+    type=IntRange(0, 100_000),
     default=0,
     help="--train: train the best candidate N more times with learning rates, temperatures, weights and steps chosen "
     "by optuna (extra search).",

@@ -10,7 +10,7 @@ import click
 
 from compress.cli._groups import worker_options
 from compress.cli._help import Command, Option
-from compress.cli._types import InputPlace, ModelName
+from compress.cli._types import InputPlace, IntRange, ModelName
 from compress.cli.options import shared
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _WORKERS, _ON = worker_options(
 @click.option(
     "--query", metavar="TEXT", help="Rerankers and embedding models: rank TEXTS, or the rows of --file, for this query."
 )
-@click.option("--top", type=click.IntRange(1), metavar="N", help="--query: print the best N only (default: all).")
+@click.option("--top", type=IntRange(1), metavar="N", help="--query: print the best N only (default: all).")
 @click.option(
     "--question",
     "questions",
@@ -99,7 +99,7 @@ _WORKERS, _ON = worker_options(
 @_ON
 @click.option(
     "--shard-rows",
-    type=click.IntRange(1, 1 << 30),
+    type=IntRange(1, 1 << 30),
     metavar="N",
     help="--output: rows of a shard (default: 65536). With a multiple of 4096, the predictions are byte for byte those "
     "of --json without --output.",

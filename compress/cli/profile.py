@@ -9,7 +9,7 @@ import click
 
 from compress.cli._groups import threads_option
 from compress.cli._help import Command
-from compress.cli._types import ModelName
+from compress.cli._types import IntRange, ModelName
 from compress.cli.options import shared
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Lengths(click.ParamType):
     metavar="N,N",
     help="Sequence lengths to time, in tokens (default: 8,16,32,64,128, or the maximum of the model).",
 )
-@click.option("--batch", type=click.IntRange(1, 4096), help="Sequences per call (default: 1).")
+@click.option("--batch", type=IntRange(1, 4096), help="Sequences per call (default: 1).")
 @click.option("--runtime", type=click.Choice(["onnxruntime", "openvino"]), help="Runtime (default: all installed).")
 @threads_option()
 @shared("store")

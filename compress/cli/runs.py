@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compress.cli._types import FloatRange, IntRange
 from compress.cli.main import debug_option
 from compress.cli.recipes import Verbs
 from compress.cli.sync import command as sync_command
@@ -41,7 +42,7 @@ command.add_command(sync_command, "sync")
 
 @command.command("list", short_help="List runs, newest first.")
 @click.option("--experiment", metavar="NAME", help="Show only this experiment.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of runs.")
+@click.option("--limit", type=IntRange(1, 1000), default=50, show_default=True, help="Maximum number of runs.")
 @click.option("--deleted", is_flag=True, help="Show deleted runs, which `compress runs gc` removes permanently.")
 @_uri
 @_json
@@ -140,7 +141,7 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, tracking_uri: str | 
 @command.command(short_help="Permanently remove deleted runs and unused artifacts.")
 @click.option(
     "--older-than",
-    type=click.FloatRange(0),
+    type=FloatRange(0),
     default=0.0,
     metavar="DAYS",
     help="Remove only what was deleted at least DAYS ago.",

@@ -9,6 +9,7 @@ import click
 
 from compress.cli._help import Command
 from compress.cli._renamed import RenamedChoice
+from compress.cli._types import IntRange
 from compress.cli.main import debug_option
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Run whose view to open: its name, or the first characters of its id (default: the newest).",
 )
-@click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on (default: 5000 or the next free one).")
+@click.option("--port", type=IntRange(1, 65535), help="Port to serve on (default: 5000 or the next free one).")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @click.option("--expose", is_flag=True, help="Allow a --host that other machines can reach. The page has no login.")
 @click.option(
