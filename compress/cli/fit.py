@@ -16,8 +16,6 @@ from compress.errors import UserError
 if TYPE_CHECKING:
     from compress.contracts import RunOptions
 
-STEPS = 400
-
 
 class Megabytes(click.ParamType):
     """A size such as 20 or 20MB."""
@@ -91,7 +89,7 @@ class Megabytes(click.ParamType):
     "--steps",
     type=IntRange(1, 1_000_000),
     help="--train: optimizer steps (32 rows each; 64 of embedding models and rerankers) for the last candidate "
-    f"(default: {STEPS}); the others get a half and a quarter. full: as many again with quantization.",
+    "(default: 400); the others get a half and a quarter. full: as many again with quantization.",
 )
 @click.option(
     "--trials",
@@ -149,7 +147,8 @@ def command(options: RunOptions, model: str, **given: Any) -> None:
 
     if given["steps"] is not None and given["train"] == "none":
         raise UserError("needs training", where="--steps", do="add --train recover or --train full")
-    given["steps"] = given["steps"] or STEPS
+    if given["steps"] is None:
+        del given["steps"]
     objective = given.pop("objective") or ("fastest" if given["cascade"] else None)
     bounds = Bounds(given.pop("max_mb"), given.pop("max_ms"), given.pop("max_drop"), objective)
     target = given.pop("target")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
+from compress.cli.fit import command
 from compress.errors import ExitCode, UserError
 from compress.fit.request.bounds import Bounds, make_budget_error
 from compress.fit.request.options import FitOptions
@@ -110,3 +112,10 @@ def test_a_fit_without_a_cascade_is_resumed_by_later_versions() -> None:
     plain = FitOptions(model="m", bounds=Bounds(max_drop=1))
     assert "cascade" not in plain.digest()
     assert "cascade" in FitOptions(model="m", bounds=Bounds(max_drop=1), cascade=True).digest()
+
+
+def test_the_help_states_the_default_number_of_steps() -> None:
+    """As text: the options import torch, which the help does not need."""
+    (option,) = [one for one in command.params if one.name == "steps"]
+    assert isinstance(option, click.Option)
+    assert f"(default: {FitOptions.steps})" in (option.help or "")
