@@ -49,7 +49,7 @@ class LayerChoice:
 
     keep: ascending, counted from 0.  reasons: layer that goes → why, in the order in which they go.  scores: layer →
     its score, of criteria that give each layer one.  of_sets: layers kept → score, of criteria that try whole sets.
-    score: what those numbers are, in words.
+    score: what those numbers are, in words.  form: of one of them, in tables and reasons alike.
     """
 
     keep: tuple[int, ...]
@@ -57,6 +57,7 @@ class LayerChoice:
     scores: Mapping[int, float] = field(default_factory=dict)
     of_sets: Mapping[tuple[int, ...], float] = field(default_factory=dict)
     score: str = ""
+    form: str = "{:.4f}"
 
 
 class LayerStudy(Protocol):

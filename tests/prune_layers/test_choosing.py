@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from compress.errors import UserError
@@ -13,6 +15,7 @@ from compress.stages.prune_layers.criteria._common import (
     ordinal,
     remove_lowest,
 )
+from compress.stages.prune_layers.report import Report
 
 NONE: frozenset[int] = frozenset()
 
@@ -21,6 +24,16 @@ def test_the_lowest_go_and_of_equal_ones_the_later() -> None:
     choice = remove_lowest({0: 0.5, 1: -1.0, 2: 0.5, 3: 2.0}, 2, NONE, score="harm", form="{:.1f}")
     assert choice.keep == (0, 3)
     assert choice.reasons == {1: "harm -1.0, the 1st lowest", 2: "harm 0.5, the 2nd lowest"}
+
+
+def test_scores_of_a_table_have_one_format_and_that_of_the_reasons() -> None:
+    choice = remove_lowest({0: 0.83444, 1: 0.76, 2: 0.834}, 2, NONE, score="harm", form="{:.3f}")
+    made: Any = Report.__new__(Report)
+    made.choice, made.depth, made.cka, made.low, made.high = choice, 3, None, None, None
+    columns, rows = made.layers()
+    assert columns[1] == "harm"
+    assert [row[1] for row in rows] == ["0.834", "0.760", "0.834"]
+    assert rows[1][-1].startswith("harm 0.760")
 
 
 def test_protected_layers_stay_whatever_their_score() -> None:

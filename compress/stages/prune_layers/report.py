@@ -83,7 +83,7 @@ class Report:
             rows.append(
                 (
                     str(layer),
-                    "" if value is None else f"{value:.4g}",
+                    "" if value is None else self.choice.form.format(value),
                     "" if near[layer] is None else _cell(near[layer]),
                     self._interval(layer),
                     fate,
@@ -95,7 +95,8 @@ class Report:
     def sets(self) -> Rows:
         """The sets of layers that were scored, the best first."""
         ranked = sorted(self.choice.of_sets.items(), key=lambda item: item[1])[:MOST_SETS]
-        return ("layers kept", self.choice.score), [(", ".join(map(str, s)), f"{v:.4f}") for s, v in ranked]
+        form = self.choice.form
+        return ("layers kept", self.choice.score), [(", ".join(map(str, s)), form.format(v)) for s, v in ranked]
 
     def matrix(self, names: Sequence[str]) -> Rows:
         """A row for each pair of outputs."""

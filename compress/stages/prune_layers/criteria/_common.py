@@ -28,7 +28,7 @@ def remove_lowest(
         layer: f"{score} {form.format(scores[layer])}, the {ordinal(place + 1)} lowest"
         for place, layer in enumerate(gone)
     }
-    return LayerChoice(list_remaining(len(scores), gone), reasons, scores, score=score)
+    return LayerChoice(list_remaining(len(scores), gone), reasons, scores, score=score, form=form)
 
 
 def choose_fixed(keep: Sequence[int], depth: int, protected: frozenset[int], why: str) -> LayerChoice:

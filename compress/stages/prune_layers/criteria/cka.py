@@ -58,7 +58,7 @@ class Criterion:
                 f"CKA {free[gone]:.3f} with {format_layer(find_layer_before(kept, gone))}, the highest of those left"
             )
             kept.remove(gone)
-        return LayerChoice(list_remaining(study.depth, list(reasons)), reasons, scores, score=SCORE)
+        return LayerChoice(list_remaining(study.depth, list(reasons)), reasons, scores, score=SCORE, form="{:.3f}")
 
     def _likeness(self, study: LayerStudy, kept: list[int]) -> dict[int, float]:
         """Kept layer → CKA with the one before it; NaN where it is undefined."""

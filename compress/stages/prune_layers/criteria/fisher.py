@@ -15,4 +15,4 @@ class Criterion:
     def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         values = study.gradients().double().square().mean(1)
         scores = {layer: float(values[layer]) for layer in range(study.depth)}
-        return remove_lowest(scores, keep, protected, score="Fisher information of its gate", form="{:.3g}")
+        return remove_lowest(scores, keep, protected, score="Fisher information of its gate", form="{:.2e}")

@@ -28,5 +28,9 @@ class Criterion:
             now = losses[best]
             gone.append(best)
         return LayerChoice(
-            list_remaining(study.depth, gone), reasons, scores, score="increase of the loss when last tried without it"
+            list_remaining(study.depth, gone),
+            reasons,
+            scores,
+            score="increase of the loss when last tried without it",
+            form="{:+.4f}",
         )

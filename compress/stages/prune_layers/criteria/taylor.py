@@ -16,4 +16,4 @@ class Criterion:
     def __call__(self, study: LayerStudy, keep: int, protected: frozenset[int]) -> LayerChoice:
         values = -study.gradients().double().mean(1)
         scores = {layer: float(values[layer]) for layer in range(study.depth)}
-        return remove_lowest(scores, keep, protected, score="first-order increase of the loss", form="{:+.3g}")
+        return remove_lowest(scores, keep, protected, score="first-order increase of the loss", form="{:+.2e}")
