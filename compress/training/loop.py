@@ -21,7 +21,7 @@ from typing import Literal, NoReturn
 import torch
 from torch import nn
 
-from compress.contracts import BatchSource, TrainingPlan
+from compress.contracts import BatchSource, TrainingPlan, name_metric
 from compress.errors import Stopped
 from compress.training import memory, precision, rng
 from compress.training.context import TrainingContext, TrainResult
@@ -193,7 +193,9 @@ class _Run:
             self.context.say("validation never improved: the result has the weights from before training")
         elif best is not None and best.step < state.step and self.context.select is not None:
             name, mode = self.context.select
-            course = f"validation {name} did not {'rise' if mode == 'max' else 'fall'} after step {best.step:,}"
+            course = (
+                f"validation {name_metric(name)} did not {'rise' if mode == 'max' else 'fall'} after step {best.step:,}"
+            )
             self.context.say(f"{course}: the result has the weights of that step")
         if state.joules:
             self.context.log.metrics({"energy/training_joules": state.joules})
