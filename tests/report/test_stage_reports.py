@@ -190,8 +190,8 @@ def test_each_layer_with_its_score_and_fate(context: Any) -> None:
     log: Any = Log()
     LayerReport("cka", LAYERS, 2, study(CKA), None, context).tell(log)
     assert log.tables["layers.json"] == [
-        ("0", "0.8", "0.800", "0.790 to 0.810", "stays", ""),
-        ("1", "0.9", "0.900", "0.890 to 0.910", "goes, 1 of 1", "most like the layer before"),
+        ("0", "0.8000", "0.800", "0.790 to 0.810", "stays", ""),
+        ("1", "0.9000", "0.900", "0.890 to 0.910", "goes, 1 of 1", "most like the layer before"),
     ]
     assert log.tables["layer-sets.json"] == [("1", "0.1000"), ("0", "0.2000")], "the least loss first"
     assert ("1", "emb", "0.500", "0.490", "0.510") in log.tables["cka.json"]
