@@ -95,7 +95,8 @@ def teaches_task(recipe: Recipe, heads: Mapping[str, HeadConfig]) -> bool:
     """Whether a teacher with these heads answers the task of the recipe's data: an encoder without a task head does
     not, and an embedding model does not where a stage trains on labels."""
     head = heads.get("task")
-    return head is not None and (head.kind != EMBEDDING or all(stage.kind != "finetune" for stage in recipe.stages))
+    tunes = any(stage.answers_task() and not stage.compresses for stage in recipe.stages)
+    return head is not None and not (tunes and head.kind == EMBEDDING)
 
 
 def require_use_of_general(recipe: Recipe, folder: Path) -> None:

@@ -86,7 +86,7 @@ def command(name: str) -> list[str]:
     return words + [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
 
 
-ELSEWHERE = ("smoke", "embed-", "rerank-", "pretrain-further")
+ELSEWHERE = ("smoke", "embed-", "rerank-", "text-", "pretrain-further")
 
 
 @pytest.mark.parametrize("name", [name for name in names() if not name.startswith(ELSEWHERE)])
