@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from compress.contracts import BatchSource, Teacher
+from compress.contracts import BatchSource, MaskingSpec, Teacher
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.encoder.infer.prepare import prepare as prepare_teacher
 from compress.encoder.modules.model import Model
@@ -24,6 +24,9 @@ from compress.stages.shared.stage import PreparedStage, StageOutput
 from compress.training.length import Mode
 from compress.training.module import StageModule
 
+UNMASKED = MaskingSpec(mask=0.0, random=0.0, keep=1.0)
+"""Of a teacher without a masked-LM head: what its states say of hidden tokens is of no use to anyone."""
+
 
 class GeneralPreparation(Preparation):
     """Prepares a distillation on running text."""
@@ -41,7 +44,7 @@ class GeneralPreparation(Preparation):
         assert c.recipe.corpus is not None
         length = c.recipe.corpus.max_length
         check_length(length, teacher.config.max_positions, where="corpus.max_length")
-        masking = spec.get_masking()
+        masking = UNMASKED if spec.masking is None and head is None else spec.get_masking()
 
         def batches(split: str) -> BatchSource:
             return corpus_batches(

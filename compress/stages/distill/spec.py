@@ -66,7 +66,7 @@ class Spec(StageSpec):
     learned (trained weights over all teacher layers), smallest (the one with the lowest loss at each step); or a list
     of teacher layers, one per student layer; or a list of pairs [student, teacher]. Layers count from 0."""
     masking: MaskingSpec | None = None
-    """Masking with level: general. Default: the defaults of `masking`."""
+    """Masking with level: general. Default: the defaults of `masking`; none if the teacher has no masked-LM head."""
     control: bool | None = None
     """Also train a control: the same student on hard labels alone for the same number of steps, to measure the gain
     from the teacher. Default: true with level: task_specific in the recipe's last stage, else false."""
