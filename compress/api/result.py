@@ -143,10 +143,9 @@ def _plain(document: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, s
 
 def _comparison(measured: Sequence[Mapping[str, Any]], reference: Any) -> Table:
     from compress.contracts import Measurement
-    from compress.report.rows import comparison
+    from compress.report.rows import comparison, name_model
 
-    is_reference = lambda one: one["name"] == one.get("role") == "teacher"  # noqa: E731 - as `shown_name`
-    names = [reference if is_reference(one) else one["name"] for one in measured]
+    names = [name_model(one["name"], one.get("role"), reference) for one in measured]
     return comparison(names, [Measurement(one["values"], one["context"]) for one in measured], reference)
 
 

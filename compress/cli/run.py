@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 TABLE = Table(kind="", recipe="", flags=(GENERAL_TEACHER, *RECOVERY, SEEDS), demo=False)
-"""Flags that change all stages of a recipe that train."""
+"""The general teacher, and flags that change all stages of a recipe that train."""
 
 
 @click.command(cls=Command)

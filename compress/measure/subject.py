@@ -12,6 +12,7 @@ from compress.modelfolder.sentence_files import identity
 from compress.onnx.runtimes import Runtime
 from compress.predict.cascade import open_predictor
 from compress.predict.predictor import EnsemblePredictor, Predictor
+from compress.report.rows import name_model
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def kind_of(role: str) -> str:
 
 def shown_name(subject: Subject, reference: str) -> str:
     """What tables, plots and progress call it. reference: what the model is called that others are compared with."""
-    return reference if subject.role == subject.name == "teacher" else subject.name
+    return name_model(subject.name, subject.role, reference)
 
 
 def list_teachers(folder: Path, ensemble: Ensemble | None) -> list[Subject]:

@@ -349,6 +349,11 @@ def title(metric: str, positive: str | None = None) -> str:
     return name_metric(metric)
 
 
+def name_model(name: str, role: str | None, reference: str) -> str:
+    """What tables call a model. reference: what the one is called that others are compared with."""
+    return reference if role == name == "teacher" else name
+
+
 def name_agreement(metric: str | None, reference: str) -> str:
     """What people call the share of rows with the answer of the reference: of queries, its first document.
 

@@ -115,7 +115,11 @@ def join_teachers(recipe: Recipe, made: Sequence[Teachers]) -> Teachers:
     weights = normalize_weights([row.weight for row in recipe.teachers])
     members = []
     for name, one, weight in zip(names, made, weights, strict=True):
-        assert one.task is not None
+        if one.task is None:
+            why = "it has no task head, and several teachers answer a task together"
+            raise UserError(
+                "cannot be one of several teachers", where=f"--teacher {name}", why=why, do="give one teacher"
+            )
         members.append(Member(name, one.task, weight))
     ensemble = Ensemble(tuple(members), recipe.combine or "logits", recipe.lead)
     assert recipe.data is not None

@@ -102,6 +102,17 @@ def test_an_encoder_without_a_task_teaches_on_text_itself(heads: dict[str, dict[
     assert find_teachers(recipe(HIDDEN), "m/embedder", {}) == Teachers(embedder, embedder), "compared with its student"
 
 
+def test_encoders_without_a_task_do_not_teach_together() -> None:
+    labels = {"kind": "finetune", "training": TRAINING}
+    several = recipe(HIDDEN, labels, teacher=None, teachers=[{"model": "m/bare"}, {"model": "m/other"}])
+    with pytest.raises(UserError) as refused:
+        join_teachers(several, [Teachers(None, Path("m/bare"))] * 2)
+    assert refused.value.line() == (
+        "--teacher m/bare: cannot be one of several teachers: it has no task head, and several teachers answer a task "
+        "together; give one teacher"
+    )
+
+
 def test_a_general_teacher_that_no_stage_reads_is_rejected() -> None:
     folder = Path("m/pretrained")
     with pytest.raises(UserError) as refused:

@@ -25,7 +25,7 @@ from compress.training.length import Mode
 from compress.training.module import StageModule
 
 UNMASKED = MaskingSpec(mask=0.0, random=0.0, keep=1.0)
-"""Of a teacher without a masked-LM head: what its states say of hidden tokens is of no use to anyone."""
+"""Of a teacher without a masked-LM head, whose student predicts no masked tokens either."""
 
 
 class GeneralPreparation(Preparation):
