@@ -8,6 +8,10 @@ the same layers without any training, are fine-tuned on N training rows of each 
 whole encoder. Ends with a table for each set: the main metric on test rows, and the difference to the layers as they
 are, paired, per seed with its 95 % interval, and Student's interval of the mean over the seeds. Finished runs are found
 again, so it can be interrupted.
+
+--teach: a second table for each set, of students that learn the fine-tuned whole encoder's outputs on the labelled rows
+and on all others as text. They start from that encoder's layers, or from those after the distillation on plain text;
+the former also train for as many steps more.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ TEXT_SETS = (
     "banking77",
 )  # fmt: skip
 UNTRAINED = "the layers as they are"
+WHOLE = "all layers"
+CUT = "the teacher's layers"
 
 
 def main() -> None:
@@ -32,6 +38,7 @@ def main() -> None:
     p.add_argument("--sets", nargs="+", required=True, metavar="SET:N")
     p.add_argument("--steps", type=int, nargs="+", default=[1000], help="of the distillation")
     p.add_argument("--layers", default="1,3,5")
+    p.add_argument("--teach", action="store_true", help="distil from the fine-tuned encoder too")
     p.add_argument("--text-sets", nargs="+", default=list(TEXT_SETS))
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     p.add_argument("--fine-tuning-steps", type=int, default=625)
@@ -40,17 +47,24 @@ def main() -> None:
     p.add_argument("--output", type=Path, default=Path("runs/text-stage"))
     p.add_argument("--threads", type=int, default=1)
     args = p.parse_args()
-    encoders = {"all layers": args.model, UNTRAINED: str(distil(args, 1, "1e-12"))}
+    encoders = {WHOLE: args.model, UNTRAINED: str(distil(args, 1, "1e-12"))}
     encoders |= {f"after {steps:,} steps on text": str(distil(args, steps)) for steps in args.steps}
     for one in args.sets:
         name, _, rows = one.partition(":")
         data = str(args.data / name)
         found: dict[str, list[dict[str, float]]] = {}
+        taught: dict[str, list[dict[str, float]]] = {}
         for seed in args.seeds:
             tuned = {way: fine_tune(args, encoder, data, rows, seed) for way, encoder in encoders.items()}
             for way, model in tuned.items():
                 found.setdefault(way, []).append(score(model, tuned[UNTRAINED], data, args.threads))
+            if args.teach:
+                students = teach(args, tuned[WHOLE], encoders, data, rows, seed)
+                for way, model in students.items():
+                    taught.setdefault(way, []).append(score(model, students[CUT], data, args.threads))
         report(f"{one}, {args.fine_tuning_steps} steps of fine-tuning", found, UNTRAINED)
+        if taught:
+            report(f"{one}, {args.fine_tuning_steps} steps of distillation after that", taught, CUT)
 
 
 def distil(args: argparse.Namespace, steps: int, rate: str | None = None) -> Path:
@@ -66,11 +80,34 @@ def distil(args: argparse.Namespace, steps: int, rate: str | None = None) -> Pat
 def fine_tune(args: argparse.Namespace, encoder: str, data: str, rows: str, seed: int) -> Path:
     """An encoder, fine-tuned on so many labelled rows."""
     folder = args.output / f"{Path(data).name}-{rows}-{seed}-{Path(encoder).parent.name}"
-    words = ["finetune", "--model", encoder, "--data", data, "--labelled-rows", rows, "--seed", str(seed)]
-    words += ["--steps", str(args.fine_tuning_steps), "--learning-rate", str(args.learning_rate)]
-    words += ["--max-length", str(args.max_length), "--threads", str(args.threads)]
-    finished(folder, *words, *QUICK_TIMING)
+    options = set_options(args, data, rows, seed, args.fine_tuning_steps)
+    finished(folder, "finetune", "--model", encoder, *options)
     return folder / "model"
+
+
+def teach(
+    args: argparse.Namespace, teacher: Path, encoders: dict[str, str], data: str, rows: str, seed: int
+) -> dict[str, Path]:
+    """Students of half of the teacher's layers, by where they start and how long they train."""
+    steps, layers = args.fine_tuning_steps, ["--layers", args.layers]
+    ways: dict[str, tuple[list[str], int]] = {CUT: (layers, steps)}
+    ways |= {f"{CUT}, {more:,} steps more": (layers, steps + more) for more in args.steps}
+    ways |= {way: (["--student", encoder], steps) for way, encoder in encoders.items() if way not in (WHOLE, UNTRAINED)}
+    students = {}
+    for way, (start, length) in ways.items():
+        folder = args.output / f"{Path(data).name}-{rows}-{seed}-taught-{way.replace(' ', '-')}"
+        words = ["distill", "--recipe", "distilbert-task", "--teacher", str(teacher), "--no-control", *start]
+        words += ["--set", "stages.0.use_unlabelled=true"]
+        finished(folder, *words, *set_options(args, data, rows, seed, length))
+        students[way] = folder / "student"
+    return students
+
+
+def set_options(args: argparse.Namespace, data: str, rows: str, seed: int, steps: int) -> list[str]:
+    """The flags that fine-tuning and distillation share."""
+    options = ["--data", data, "--labelled-rows", rows, "--seed", str(seed), "--steps", str(steps)]
+    options += ["--learning-rate", str(args.learning_rate), "--max-length", str(args.max_length)]
+    return [*options, "--threads", str(args.threads), *QUICK_TIMING]
 
 
 if __name__ == "__main__":

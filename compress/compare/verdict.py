@@ -10,7 +10,8 @@ from typing import Any
 
 from compress.compare.frontier import RankedRow
 from compress.compare.rows import LATENCY, MEAN, SIZE, SPEEDUP, Row
-from compress.report.rows import format_difference, name_difference
+from compress.contracts import BASELINE, BASELINES
+from compress.report.rows import format_difference, format_figure, name_difference
 from evaluation.frontier import TOLERANCE
 from evaluation.quality.intervals import Interval
 
@@ -54,7 +55,7 @@ def decide(judged: Sequence[RankedRow]) -> Verdict | None:
     The reference is the teacher, else the model of the highest quality. A loss is measurable where the interval of the
     difference to the reference lies below zero. Of those without one, the model with the largest product of how many
     times smaller and how many times faster it is wins, or the best of those that have its shape; an unknown speed
-    counts as equal.
+    counts as equal. A model that is not above its baseline does not win, unless the reference is not either.
     """
     rows = _select_comparable([j.row for j in judged])
     if len(rows) < 2 or lacks_labels(judged):
@@ -62,25 +63,29 @@ def decide(judged: Sequence[RankedRow]) -> Verdict | None:
     reference = max(rows, key=lambda row: (row.facts.get("role") == "teacher", row.quality or (0.0,), row.values[SIZE]))
     others = [row for row in rows if row is not reference]
     losses = {id(row): _subtract_quality(row, reference) for row in others}
-    able = [
-        row for row in others if losses[id(row)].high >= 0 and _score_savings(row, reference) > math.log1p(TOLERANCE)
-    ]
+    all_weak = _describe_weakness(reference)
+    weak = {id(row): None if all_weak else _describe_weakness(row) for row in others}
+    good = [row for row in others if losses[id(row)].high >= 0 and weak[id(row)] is None]
+    able = [row for row in good if _score_savings(row, reference) > math.log1p(TOLERANCE)]
     best = max(able, key=lambda row: _score_savings(row, reference), default=reference)
     alike = [row for row in able if _have_same_shape(row, best)]
     best = max(alike, key=lambda row: (row.quality or (0.0,), row.facts.get("role") == "student"), default=best)
     reasons = {
-        row.name: _explain_rejection(row, best, None if row is reference else losses[id(row)], row is reference)
+        row.name: weak.get(id(row))
+        or _explain_rejection(row, best, None if row is reference else losses[id(row)], row is reference)
         for row in sorted(rows, key=lambda row: -_score_savings(row, reference))
         if row is not best
     }
     outside = [j.row for j in judged if j.row.name not in {row.name for row in rows}]
     reasons |= {row.name: _describe_missing(row, reference) for row in outside}
     if best is reference:
-        trades = any(losses[id(row)].high >= 0 and _saves_something(row, reference) for row in others)
+        trades = any(_saves_something(row, reference) for row in good)
         sentence = f"keep {best.name}: " + (KEEP_BECAUSE_OF_TRADES if trades else KEEP)
     else:
         costs, loss = ", ".join(_describe_costs(best, reference)), _describe_difference(best, losses[id(best)])
         sentence = f"ship {best.name}: {costs}, {loss}, against {reference.name}"
+    if all_weak is not None:
+        sentence += f"; but {reference.name} is {all_weak}"
     return Verdict(best.name, reference.name, sentence, reasons)
 
 
@@ -104,6 +109,20 @@ def _select_comparable(rows: Sequence[Row]) -> list[Row]:
         return []
     data = Counter(row.data for row in able).most_common(1)[0][0]
     return [row for row in able if row.data == data]
+
+
+def _describe_weakness(row: Row) -> str | None:
+    """That a model is not above what needs no encoder, on the rows that it was measured on; None where it is."""
+    metric, value = row.metric or "", (row.quality or (math.nan,))[0]
+    levels = {
+        told: row.values[f"{BASELINE}{name}"] for name, told in BASELINES.items() if f"{BASELINE}{name}" in row.values
+    }
+    if metric == "accuracy" and "quality/majority_baseline" in row.values:
+        levels["the most common label"] = row.values["quality/majority_baseline"]
+    name = max(levels, key=levels.__getitem__, default="")
+    if not levels or value > levels[name] or value >= 1:
+        return None
+    return f"not better than {name}, {format_figure(metric, levels[name])}"
 
 
 def _subtract_quality(row: Row, reference: Row) -> Interval:

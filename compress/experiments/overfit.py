@@ -295,7 +295,7 @@ class _Watch:
         weighed = [name for name, weight in start.module.weights.items() if weight > 0]
         for objective, before, after in find_standing_objectives(self.first, self.last, weighed):
             fell = f"{before:.3g} → {after:.3g} in {steps} steps"
-            reasons.append(f"{objective} fell by less than {100 * FALL:g} %: {fell}")
+            reasons.append(f"{objective} did not fall by {100 * FALL:g} %: {fell}")
         left, allowed = self._left(), NEAR if start.answers and spec.level == "task_specific" else HALF
         if left > allowed:
             above = f"{100 * left:.0f} % of the initial loss above its floor remains"

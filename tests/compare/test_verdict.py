@@ -68,6 +68,24 @@ def test_a_smaller_model_that_is_slower_by_more_is_not_denied() -> None:
     assert found.reasons["int8"] == "4.0x smaller and 4.5x slower"
 
 
+WEAK = {"quality/majority_baseline": 0.6, "baseline/tfidf_logistic_regression": 0.65}
+
+
+def test_a_model_below_a_baseline_is_not_shipped() -> None:
+    rows = [row("teacher", 136, 40.0, 8.0, values=WEAK, **TEACHER), row("small", 130, 10.0, 2.0, values=WEAK)]
+    found = verdict(*rows, row("student", 134, 20.0, 4.0, values=WEAK))
+    assert found.ship == "student", "65 % of 200 rows is not above 65 %"
+    assert found.reasons["small"] == "not better than TF-IDF + logistic regression, 65.00 %"
+
+
+def test_where_the_reference_is_not_above_a_baseline_the_verdict_says_so() -> None:
+    chance = {"quality/majority_baseline": 0.9, "baseline/tfidf_logistic_regression": 0.7}
+    found = verdict(
+        row("teacher", 180, 40.0, 8.0, values=chance, **TEACHER), row("small", 180, 10.0, 2.0, values=chance)
+    )
+    assert found.sentence.endswith("against teacher; but teacher is not better than the most common label, 90.00 %")
+
+
 def test_without_a_teacher_the_best_is_the_reference() -> None:
     found = verdict(row("a", 178, 10.0, 3.0), row("b", 180, 40.0, 8.0))
     assert (found.ship, found.against) == ("a", "b")

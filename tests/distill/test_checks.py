@@ -396,7 +396,7 @@ def test_objectives_that_do_not_fall(probe: TaskProbe, tokenizer: Tokenizer) -> 
     ]
     found = during("standing_objectives", at, at.ours, *rows)
     assert found is not None
-    assert found.text == "fell by less than 2 % in 100 steps: hard_labels (1 → 1.01)"
+    assert found.text == "did not fall by 2 % in 100 steps: hard_labels (1 → 1.01)"
     alike = [{**row, "agreement": share} for row, share in zip(rows, (0.99, 0.98), strict=True)]
     assert during("standing_objectives", at, at.ours, *alike) is None, "a good start has nowhere to fall"
     alike[1]["agreement"] = 0.7

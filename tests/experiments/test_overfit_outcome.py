@@ -160,7 +160,7 @@ def test_each_reason_why_it_is_not_healthy() -> None:
         "agreement with the teacher is 0.959 on rows that it was trained on repeatedly"
     ]
     still: Any = {"probe/hidden": 1.0}
-    assert outcome(watch(**still)).reasons == ["hidden fell by less than 2 %: 1 → 1 in 100 steps"], (
+    assert outcome(watch(**still)).reasons == ["hidden did not fall by 2 %: 1 → 1 in 100 steps"], (
         "an objective of weight 0 need not fall"
     )
 

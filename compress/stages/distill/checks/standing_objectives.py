@@ -33,7 +33,7 @@ class Check(_check.Check):
             return None
         told = ", ".join(f"{name} ({before:.3g} → {after:.3g})" for name, before, after in rows)
         return self.make_finding(
-            f"fell by less than {100 * FALL:g} % in {course.step} steps: {told}",
+            f"did not fall by {100 * FALL:g} % in {course.step} steps: {told}",
             "raise their weight or the learning rate, or remove them; the layer map or widths may not match",
             step=course.step,
         )
