@@ -27,8 +27,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 COMPLETE = ("distilbert", "smoke", "smoke-teacher")
 """Recipes that bring a teacher and data of their own."""
-SET = "--set "
-"""How the origin of an override of --set begins."""
 
 
 def refuse_flags(given: Mapping[str, Any], what: str, do: str) -> None:
@@ -223,13 +221,13 @@ def with_edits(overrides: Sequence[Override], made: Iterable[Edit]) -> tuple[Ove
     """All overrides in order: --set comes last, since it is the most exact."""
     from compress.contracts import Override
 
-    exact = [one for one in overrides if one.origin.startswith(SET)]
+    exact = [one for one in overrides if one.is_set]
     return (*without_set(overrides), *(Override(e.path, e.value, e.origin) for e in made), *exact)
 
 
 def without_set(overrides: Sequence[Override]) -> list[Override]:
     """The overrides but for those of --set, which may name keys that only exist once the flags are applied."""
-    return [one for one in overrides if not one.origin.startswith(SET)]
+    return [one for one in overrides if not one.is_set]
 
 
 def resolve(
@@ -309,7 +307,7 @@ def _without_length(source: LoadedRecipe, overrides: Sequence[Override]) -> tupl
     changed = {one.path for one in overrides if one.value is not None}
     if source.content.get("data") is not None or "data.source" in changed or source.content.get("corpus") is None:
         return tuple(overrides)
-    return tuple(one for one in overrides if one.path != "data.max_length" or one.origin.startswith(SET))
+    return tuple(one for one in overrides if one.path != "data.max_length" or one.is_set)
 
 
 DATA_FLAGS = {

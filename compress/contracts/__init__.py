@@ -49,6 +49,7 @@ from compress.contracts.recipe import (
     RunOptions,
     StageSpec,
     TrainingPlan,
+    list_set_values,
 )
 from compress.contracts.results import (
     BASELINE,
@@ -102,6 +103,7 @@ __all__ = [
     "Objective",
     "ObjectiveRow",
     "Override",
+    "list_set_values",
     "PartRow",
     "Progress",
     "QuantizedTensor",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -198,6 +198,16 @@ class Override:
     value: Any
     origin: str
     required: bool = True
+
+    @property
+    def is_set(self) -> bool:
+        """Whether --set gave it, and not a flag of its own."""
+        return self.origin.startswith("--set ")
+
+
+def list_set_values(overrides: Sequence[Override]) -> dict[str, Any]:
+    """Path → value of what --set changed, as parameters of a tracked run. Flags are found in it by other names."""
+    return {one.path: one.value for one in overrides if one.is_set and one.path != "sweep"}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.console import Console
-from compress.contracts import Override, RunOptions
+from compress.contracts import Override, RunOptions, list_set_values
 from compress.data.reading.pool import count_default_rows
 from compress.errors import UserError
 from compress.experiments.sweep import format_quality
@@ -95,13 +95,15 @@ def run_curve(
             console.result(f"would run {name_cell(labelled, unlabelled)}")
         return
 
+    params = list_set_values(options.overrides)
+
     def list_jobs(base: Path) -> list[Job]:
         jobs = []
         for number, (labelled, unlabelled) in enumerate(plan, 1):
             name = name_cell(labelled, unlabelled)
             first = all(before != labelled for before, _ in plan[: number - 1])
             cut = loaded.and_then(*list_overrides(stages, stages[-1], labelled, unlabelled, control=first)).recipe
-            jobs.append(Job(name, cut, base / name, f"{name}, {number} of {len(plan)}"))
+            jobs.append(Job(name, cut, base / name, f"{name}, {number} of {len(plan)}", params=params))
         return jobs
 
     jobs, shared = begin_jobs(f"{recipe.name}-curve", list_jobs, options, verb, given, console)

@@ -6,9 +6,10 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from compress.console import Console
-from compress.contracts import CONTROL, FAKE, Override, RunOptions
+from compress.contracts import CONTROL, FAKE, Override, RunOptions, list_set_values
 from compress.errors import UserError
 from compress.measure.measured_model import MeasuredModel
 from compress.measure.subject import kind_of
@@ -38,9 +39,14 @@ def run_seeds(
     if options.dry_run:
         Run(with_seed(loaded, seeds[0], count), options, console, verb, given).go()
         return
-    method = recipe.method or recipe.stages[-1].kind
+    method, params = recipe.method or recipe.stages[-1].kind, list_set_values(options.overrides)
     jobs, shared = begin_jobs(
-        f"{recipe.name}-seeds", lambda base: list_jobs(loaded, base, count), options, verb, given, console
+        f"{recipe.name}-seeds",
+        lambda base: list_jobs(loaded, base, count, params=params),
+        options,
+        verb,
+        given,
+        console,
     )
     with open_requested_run(
         shared.base / SUMMARY, options, name=f"{shared.base.name}, {count} seeds", method=method, role="summary",
@@ -69,13 +75,16 @@ def with_seed(loaded: LoadedRecipe, seed: int, count: int) -> Recipe:
     return loaded.and_then(Override("seed", seed, f"--seeds {count}")).recipe
 
 
-def list_jobs(loaded: LoadedRecipe, base: Path, count: int, name: str = "") -> list[Job]:
-    """A run for each of `count` seeds, in folders of `base`. name: of what is repeated, before the seed's."""
+def list_jobs(
+    loaded: LoadedRecipe, base: Path, count: int, name: str = "", params: Mapping[str, Any] | None = None
+) -> list[Job]:
+    """A run for each of `count` seeds, in folders of `base`. name: of what is repeated, before the seed's.  params: of
+    each tracked run."""
     seeds = list_seeds(loaded.recipe.seed, count)
     return [
         Job(
             f"{name}/seed-{seed}" if name else f"seed-{seed}", with_seed(loaded, seed, count), base / f"seed-{seed}",
-            f"{f'{name}, ' if name else ''}seed {seed}, {place} of {count}",
+            f"{f'{name}, ' if name else ''}seed {seed}, {place} of {count}", params=params or {},
         )
         for place, seed in enumerate(seeds, 1)
     ]  # fmt: skip

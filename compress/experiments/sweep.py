@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.console import Console
-from compress.contracts import Override, RunOptions
+from compress.contracts import Override, RunOptions, list_set_values
 from compress.errors import UserError
 from compress.experiments.seeds import list_jobs, list_seeds
 from compress.measure.measured_model import MeasuredModel
@@ -166,10 +166,11 @@ def _list_jobs(
     said = [Override("sweep", None, origin)]
     # The last word, after --set, which may have changed the grid.
     said += [Override(path, value, f"{origin}: {path}") for path, value in values.items()]
-    one = loaded.and_then(*said)
+    one, params = loaded.and_then(*said), {**list_set_values(loaded.overrides), **values}
     if seeds is not None:
-        return list_jobs(one, base / name, seeds, name)
-    return [Job(name, one.recipe, base / name, f"{name}, {list(points).index(values) + 1} of {len(points)}")]
+        return list_jobs(one, base / name, seeds, name, params)
+    place = f"{name}, {list(points).index(values) + 1} of {len(points)}"
+    return [Job(name, one.recipe, base / name, place, params=params)]
 
 
 def _join(points: Sequence[Mapping[str, Any]], made: Sequence[MeasuredModel]) -> list[Point]:

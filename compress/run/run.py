@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from compress.console import Console
-from compress.contracts import ChainOptions, RunOptions, StageSpec
+from compress.contracts import ChainOptions, RunOptions, StageSpec, list_set_values
 from compress.data.reading.pool import TextVectors
 from compress.errors import Stopped, UserError
 from compress.modelfolder.push import HubRepository, push_and_print
@@ -89,7 +89,7 @@ def run_recipe(
     resumes).
     """
     given = {key: input_folder(key, p) for key, p in (inputs or {}).items()}
-    run = Run(recipe, options, console, verb, given, share=share)
+    run = Run(recipe, options, console, verb, given, share=share, params=list_set_values(options.overrides))
     repository = HubRepository.requested(options)
     report = run.go()
     if report is not None:
@@ -103,8 +103,8 @@ class Run:
     selection: the stages that run.  sources: the data.  contexts: what stages are given.  journal: the tracked runs.
 
     Constructor: inputs: folders given by flags.  stop: a flag that the caller watches; None: one of its own.  parent,
-    tags, name: of the tracked run; the name is the folder's where none is given.  measures: whether the models are
-    scored and timed at the end; False where the caller evaluates them itself.  sources: those of a run of the same
+    tags, name, params: of the tracked run; the name is the folder's where none is given.  measures: whether the models
+    are scored and timed at the end; False where the caller evaluates them itself.  sources: those of a run of the same
     recipe that were opened already.  share: has the work done that a stage can share among workers; None: the stage
     does it.
     """
@@ -121,6 +121,7 @@ class Run:
         parent: Parent | None = None,
         tags: Mapping[str, str] | None = None,
         name: str | None = None,
+        params: Mapping[str, Any] | None = None,
         measures: bool = True,
         sources: Sources | None = None,
         share: Share | None = None,
@@ -129,7 +130,7 @@ class Run:
             require_use_of_general(recipe, general)
         self.recipe, self.options, self.console, self.verb = recipe, options, console, verb
         self.named, self.inputs = inputs, {name: find_copy(path) for name, path in inputs.items()}
-        self.measures = measures
+        self.measures, self.params = measures, dict(params or {})
         self.stop = stop or StopFlag()
         self.selection = Selection.of(recipe, verb, options.chain)
         self.sources = sources or Sources(self.selection, console.note, self._make_vectors)
@@ -209,7 +210,8 @@ class Run:
         return report
 
     def _log_request(self, log: TrackedRun, path: Path) -> None:
-        log.params({"method": self.selection.method, "recipe": self.recipe.name, "seed": self.recipe.seed})
+        own = {"method": self.selection.method, "recipe": self.recipe.name, "seed": self.recipe.seed}
+        log.params({**self.params, **own})
         log.artifact(path / "recipe.yaml")
         log.artifact(path / "environment.json")
         table = self.sources.opened_table

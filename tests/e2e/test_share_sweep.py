@@ -49,6 +49,8 @@ def test_four_runs_under_one_parent(taught: Path, compress: Cli) -> None:
     assert sorted(r.info.run_name for r in children) == sorted(
         f"grid/groups-{g}_size-{e}" for g in (2, 1) for e in (8, 4)
     )
+    values = {(r.data.params["stages.0.pattern.groups"], r.data.params["stages.0.embedding.size"]) for r in children}
+    assert values == {("2", "8"), ("2", "4"), ("1", "8"), ("1", "4")}
 
 
 def test_a_grid_without_values_is_told(taught: Path, compress: Cli) -> None:

@@ -132,6 +132,10 @@ def test_a_sweep_with_seeds_is_one_table_under_one_parent(taught: Path, compress
     assert done.code == 0, done.err
     assert "means of 2 seeds; the intervals of the metric are over seeds" in done.out
     assert len(tree(taught)["grid, 4 runs"]) == 4
+    client: Any = Store(f"sqlite:///{taught / 'mlruns/mlflow.db'}").client()
+    found = client.search_runs([client.get_experiment_by_name("compress").experiment_id])
+    rates = {r.info.run_name: r.data.params.get("stages.0.training.learning_rate") for r in found}
+    assert rates["grid/learning_rate-0.002/seed-1"] == "0.002", "what differs is a parameter to compare by"
     assert (taught / "runs/grid/learning_rate-0.002/seed-1/student/model.safetensors").is_file()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from compress.contracts import Override
+from compress.contracts import Override, list_set_values
 from compress.errors import UserError
 from compress.recipe import Recipe, find_recipe, json_schema, list_recipes, load_recipe, parse_override
 from compress.recipe.library import names
@@ -202,3 +202,9 @@ def test_the_schema_knows_every_stage_and_objective() -> None:
     temperature = {row["properties"]["kind"]["const"]: row for row in rows}["soft_targets"]["properties"]["temperature"]
     assert temperature["exclusiveMinimum"] == 0
     assert schema["additionalProperties"] is False
+
+
+def test_what_set_changed_is_told_apart_from_flags() -> None:
+    overrides = [Override("seed", 3, "--seed 3"), Override("sweep", None, "--set sweep=null")]
+    overrides += [parse_override("stages.0.training.steps=5"), parse_override("stages.0.training.steps=6")]
+    assert list_set_values(overrides) == {"stages.0.training.steps": 6}, "the last word, as in the recipe"

@@ -41,13 +41,14 @@ SUMMARY = "summary"
 @dataclass(frozen=True)
 class Job:
     """A run of a recipe in a folder of its own. name: unique among the jobs of a command; it names the job in messages.
-    title: the line that says that it starts.  tags: of its tracked run.  draws: as of `write_outcome`."""
+    title: the line that says that it starts.  tags, params: of its tracked run.  draws: as of `write_outcome`."""
 
     name: str
     recipe: Recipe
     folder: Path
     title: str
     tags: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
     draws: bool = False
 
     @property
@@ -105,7 +106,7 @@ class JobSet:
         """Its run, not started. Its tracked run has the name of the folder around all jobs before the job's."""
         return Run(
             job.recipe, self.options_of(job), console, self.verb, self.inputs, parent=self.parent, tags=job.tags,
-            name=f"{self.base.name}/{job.name}", measures=self.measures,
+            name=f"{self.base.name}/{job.name}", params=job.params, measures=self.measures,
         )  # fmt: skip
 
     def run(self, job: Job, console: Console) -> None:
@@ -179,6 +180,7 @@ def pack(job: Job, shared: JobSet) -> dict[str, Any]:
         "job": {
             **{name: getattr(job, name) for name in ("name", "title", "draws")},
             "recipe": job.recipe.model_dump(mode="json"), "folder": str(job.folder), "tags": dict(job.tags),
+            "params": {path: str(value) for path, value in job.params.items()},
         },
         "options": options | {"chain": None if chain is None else dataclasses.asdict(chain)},
         "shared": {
