@@ -11,7 +11,7 @@ again, so it can be interrupted.
 
 --teach: a second table for each set, of students that learn the fine-tuned whole encoder's outputs on the labelled rows
 and on all others as text. They start from that encoder's layers, or from those after the distillation on plain text;
-the former also train for as many steps more.
+the former also train for the first number of --steps more.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def teach(
     """Students of half of the teacher's layers, by where they start and how long they train."""
     steps, layers = args.fine_tuning_steps, ["--layers", args.layers]
     ways: dict[str, tuple[list[str], int]] = {CUT: (layers, steps)}
-    ways |= {f"{CUT}, {more:,} steps more": (layers, steps + more) for more in args.steps}
+    ways[f"{CUT}, {args.steps[0]:,} steps more"] = (layers, steps + args.steps[0])
     ways |= {way: (["--student", encoder], steps) for way, encoder in encoders.items() if way not in (WHOLE, UNTRAINED)}
     students = {}
     for way, (start, length) in ways.items():
