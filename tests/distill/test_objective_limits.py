@@ -49,7 +49,7 @@ def test_objectives_that_fit_pass() -> None:
 @pytest.mark.parametrize(
     ("one", "kind", "message"),
     [
-        (objective(), "embedding", "bad reads the logits of classes, and the model gives vectors"),
+        (objective(), "embedding", "bad needs the outputs of a task head, and this is an embedding model"),
         (objective(of_vectors=True), "classification", "bad compares .*, and the model answers a task; .*distilbert-t"),
         (objective(of_vectors=True), "reranking", "bad compares sentence .*, and the model is a reranker; .*rerank-d"),
     ],

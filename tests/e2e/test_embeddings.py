@@ -340,7 +340,7 @@ def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress:
         ("prune-width", "mine", *DATA, "--keep", "0.5", "--importance", "taylor"): "needs labels",
         ("finetune", "--model", "mine", "--data", "data", "--task", "embedding"): "is not trained on labels",
         ("factorize", "mine", *DATA, "--set", "stages.1.objectives=[{kind: soft_targets, on: task}]"): (
-            "objective soft_targets reads the logits of classes"
+            "objective soft_targets needs the outputs of a task head"
         ),
         ("prune-layers", "mine", *DATA, "--keep", "4", "--criterion", "taylor", "--no-recover"): "needs labels",
         ("distill", "--recipe", "embed-distil", "--teacher", "mine", *DATA, "--set", "stages.0.student.hidden=8"): (

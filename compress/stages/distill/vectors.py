@@ -37,9 +37,10 @@ def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Sp
             continue
         if embeds:
             raise UserError(
-                f"objective {name} reads the logits of classes, and the model gives vectors",
+                f"objective {name} needs the outputs of a task head, and this is an embedding model",
                 where="objectives",
-                do=f"use {_OWN}, as in recipe embed-distil; to only cut a model, add --no-recover",
+                do=f"for a smaller embedding model use {_OWN}, as in recipe embed-distil; for a classifier or tagger, "
+                "first run compress finetune on it",
             )  # fmt: skip
         raise make_vector_objective_error(name, ranks=task.ranks)
     if not embeds:
