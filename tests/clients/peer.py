@@ -56,7 +56,8 @@ def openvino(folder: str, texts: list[str]) -> Rows:
 def sentence_transformers(folder: str, texts: list[str], **how: Any) -> Rows:
     from sentence_transformers import SentenceTransformer
 
-    return SentenceTransformer(folder, device="cpu", **how).encode(texts, batch_size=HALF).tolist()
+    model = SentenceTransformer(folder, device="cpu", **how).float()  # a static model is stored in fp16
+    return model.encode(texts, batch_size=HALF).tolist()
 
 
 def sentence_transformers_onnx(folder: str, texts: list[str]) -> Rows:

@@ -33,6 +33,8 @@ from compress.encoder.config.encoder import EncoderConfig, HeadConfig, LayerShap
 from compress.encoder.config.schemes import QuantizationSpec
 from compress.encoder.integers.convert import plan_quantization, quantize_model
 from compress.encoder.modules.model import Model
+from compress.encoder.modules.static import finish_static
+from compress.modelfolder.families.model2vec import make_static_config
 from compress.modelfolder.folder import FolderMeta, load_model, save_model
 from compress.modelfolder.sentence_pooling import SentenceParts, part_files
 from compress.onnx.writer import write_into
@@ -90,6 +92,21 @@ def embedder(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
     options = dataclasses.replace(RunOptions(), output=at / "out", quiet=True)
     export_folder(str(at / "made"), None, None, "test", options)
     return at / "out"
+
+
+@pytest.fixture(scope="module")
+def static(toy_tokenizer_files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A static model, stored in fp16."""
+    rows = Tokenizer.from_files(toy_tokenizer_files).vocabulary_size
+    torch.manual_seed(0)
+    head = HeadConfig("embedding", labels=6, pooling="mean", normalize=True)
+    model = Model(make_static_config(rows, 6), {"task": head})
+    return save_model(
+        tmp_path_factory.mktemp("static") / "model",
+        finish_static(model),
+        tokenizer_files=toy_tokenizer_files,
+        meta=FolderMeta(task="embedding"),
+    )
 
 
 def expected(folder: Path) -> np.ndarray:
@@ -182,3 +199,10 @@ def test_vectors_of_an_exported_embedder(client: str, embedder: Path, tmp_path: 
     found = answers(client, embedder, tmp_path)
     np.testing.assert_allclose(np.linalg.norm(wanted, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_vectors_of_a_static_model(static: Path, tmp_path: Path) -> None:
+    found = answers("sentence_transformers", static, tmp_path)
+    wanted = Embedder(static)(TEXTS)
+    assert np.abs(wanted).max() > 0.5
+    np.testing.assert_allclose(found, wanted, atol=1e-5)

@@ -67,7 +67,9 @@ def test_it_is_written_as_both_programs_read_it(theirs: Path, tmp_path: Path) ->
     assert (config["normalize"], config["max_length"], config["model_type"]) == (True, None, "model2vec")
     kinds = [row["type"].rpartition(".")[2] for row in json.loads((made / "modules.json").read_text())]
     assert kinds == ["StaticEmbedding", "Normalize"]
-    assert "StaticEmbedding" in (made / "README.md").read_text()
+    card = (made / "README.md").read_text()
+    assert "StaticEmbedding" in card
+    assert 'vectors = SentenceTransformer("<this folder>").float().encode(["a text"])' in card.splitlines()
     vectors = Embedder(theirs)(TEXTS)
     lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     np.testing.assert_allclose(Embedder(made)(TEXTS), vectors / lengths, atol=1e-5)

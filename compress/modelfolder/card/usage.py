@@ -19,7 +19,9 @@ def format_usage(meta: FolderMeta, facts: Facts) -> str:
     if "task" in facts.heads:
         lines += ["```sh", f"compress predict <this folder> {example_of(meta.task, meta.columns)}", "```", ""]
     if facts.is_static:
-        return "\n".join([*lines, "With sentence-transformers:", "", *_with_sentence_transformers(meta)])
+        # its vectors are stored in fp16; it would also average and normalize them in fp16, and answer NaN to no token
+        code = _with_sentence_transformers(meta, convert=".float()")
+        return "\n".join([*lines, "With sentence-transformers (`.float()`: it computes in fp32):", "", *code])
     if meta.task in (EMBEDDING, RERANKING) and facts.is_stock:
         lines += ["With sentence-transformers:", "", *_with_sentence_transformers(meta), ""]
     elif facts.stock_class and facts.is_stock:
@@ -76,8 +78,8 @@ def _with_transformers(meta: FolderMeta, name: str) -> list[str]:
     ]
 
 
-def _with_sentence_transformers(meta: FolderMeta, how: str = "") -> list[str]:
-    """how: further arguments of the model."""
+def _with_sentence_transformers(meta: FolderMeta, how: str = "", convert: str = "") -> list[str]:
+    """how: further arguments of the model. convert: a call that converts the loaded model."""
     ranks = meta.task == RERANKING
     name = "CrossEncoder" if ranks else "SentenceTransformer"
     call = 'predict([("a query", "a document")])' if ranks else 'encode(["a text"])'
@@ -85,7 +87,7 @@ def _with_sentence_transformers(meta: FolderMeta, how: str = "") -> list[str]:
         "```python",
         f"from sentence_transformers import {name}",
         "",
-        f'{"scores" if ranks else "vectors"} = {name}("<this folder>"{how}).{call}',
+        f'{"scores" if ranks else "vectors"} = {name}("<this folder>"{how}){convert}.{call}',
         "```",
     ]
 
