@@ -18,6 +18,7 @@ import click
 
 from compress import registry
 from compress.api import data_input, model_input
+from compress.api.keywords import name_keywords
 from compress.console import collect_documents
 from compress.errors import UserError, did_you_mean, printable
 
@@ -71,7 +72,8 @@ def _run(name: str, values: Mapping[str, Any], positional: Sequence[str], quiet:
         except click.ClickException as error:
             raise _complaint(error, name) from None
         except UserError as error:
-            _name_keywords(error, {**dict.fromkeys(positional, "model"), **_copies(values)})
+            name_keywords(error, _keywords(command), values)
+            _name_objects(error, {**dict.fromkeys(positional, "model"), **_copies(values)})
             raise error.with_traceback(None) from None  # an expected failure: a notebook would show 20 frames of ours
 
 
@@ -81,7 +83,7 @@ def _copies(values: Mapping[str, Any]) -> dict[str, str]:
     return {one: keyword for keyword, value in lists.items() for one in value if isinstance(one, str)}
 
 
-def _name_keywords(error: UserError, keywords: Mapping[str, str]) -> None:
+def _name_objects(error: UserError, keywords: Mapping[str, str]) -> None:
     """Make an error about an object in memory name its keyword instead of the copy in the cache.
 
     keywords: path → the keyword that it was given as.

@@ -59,8 +59,8 @@ def test_what_needs_a_model_is_rejected(classifier: Model, splits: Any) -> None:
     how = {**HOW, "unlabelled": more, "teacher_column": ["p_negative", "p_positive"], "training": SHORT}
     with pytest.raises(compress.UserError, match="no model to initialize the student from") as error:
         compress.distill(None, data, **how)
-    assert "--student FOLDER" in str(error.value.do)
+    assert "student=FOLDER" in str(error.value.do)
     with pytest.raises(compress.UserError, match="objective hidden_mse reads more of the teacher"):
         compress.distill(None, data, student=classifier, objectives=["hidden_mse"], **how)
-    with pytest.raises(compress.UserError, match="no effect without --teacher-column"):
+    with pytest.raises(compress.UserError, match="no effect without teacher_column=; add teacher_column=NAME"):
         compress.distill(classifier, data, teacher_noise=0.1, **HOW)

@@ -88,7 +88,7 @@ def test_text_that_nobody_reads_is_an_error(classifier: Model, splits: Any) -> N
         compress.prune_layers(classifier, splits, keep=2, criterion="uniform", unlabelled=MORE, recover=False, **how)
     with pytest.raises(compress.UserError, match="plain text has no effect: no stage of recipe prune-layers reads"):
         compress.prune_layers(classifier, splits, keep=2, criterion="uniform", set={"corpus.source": "a.txt"}, **how)
-    with pytest.raises(compress.UserError, match="has no effect without --train"):
+    with pytest.raises(compress.UserError, match="has no effect without train="):
         compress.fit(classifier, splits, max_mb=1, unlabelled=MORE, device="cpu", quiet=True)
 
 
