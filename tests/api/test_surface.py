@@ -34,7 +34,8 @@ OURS = {"teacher", "data", "model", "models", "training", "objectives", "quiet",
 
 def test_the_public_names() -> None:
     assert set(compress.__all__) == FUNCTIONS | CLASSES
-    assert set(compress.__all__) <= set(dir(compress))
+    assert [name for name in dir(compress) if not name.startswith("__")] == sorted(compress.__all__)
+    assert {"__version__", "__doc__", "__all__"} <= set(dir(compress))
     assert all(callable(getattr(compress, name)) for name in FUNCTIONS)
     assert all(isinstance(getattr(compress, name), type) for name in CLASSES)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
