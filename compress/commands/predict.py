@@ -12,7 +12,9 @@ from pathlib import Path
 from compress.console import Console
 from compress.contracts import RunOptions
 from compress.data.reading.remote import Place, RemotePath
+from compress.data.tasks import question_answering
 from compress.errors import UserError
+from compress.modelfolder.cascade import inspect
 from compress.predict.ranking import check_ranks, rank_documents
 from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnswerer
 from compress.predict.rows.inputs import DOCUMENTS, PredictionInput, Reject, Row, TextColumns, stop_at
@@ -36,9 +38,9 @@ def predict_texts(
 
     questions, contexts: for a model that answers questions; one context serves all of them.  bad_rows: a new file for
     the rows that cannot be read; None: the first one is an error. Raises UserError when there is nothing to answer, or
-    texts and second texts do not match.
+    texts and second texts do not match, and for an empty text.
     """
-    given = _given(texts, pairs, questions, contexts, file)
+    given = _given(texts, pairs, questions, contexts, file, None if request.embeddings else request.folder)
     console = Console(quiet=options.quiet, json=options.json)
     answerer = request.open(console)
     with ExitStack() as stack:
@@ -58,20 +60,18 @@ def rank_texts(
 ) -> None:
     """Sort documents of the command line, a file, a folder or standard input for a query; writes a line for each.
 
-    top: how many of them; None: all. Blank lines of files are no documents. Raises UserError for a blank query or text,
-    and for a model that compares no texts.
+    top: how many of them; None: all. Raises UserError for an empty query or text, and for a model that compares no
+    texts.
     """
     given = _given(texts, (), (), (), file)
-    for name, text in [("--query", query), *((f"text {n}", text) for n, text in enumerate(texts, start=1))]:
-        if not text.strip():
-            raise UserError("it is empty", where=name)
+    _require_texts("--query", [query])
     console = Console(quiet=options.quiet, json=options.json)
     answerer = request.open(console)
     assert isinstance(answerer, PredictionAnswerer)
     check_ranks(answerer.predictor)
     columns = DOCUMENTS.renamed(request.text_column, None)
     rows = given if file is None else read_all(list_files(file), columns)
-    found = [one for window in divide(rows) for one in window if one.text.strip()]
+    found = [one for window in divide(rows) for one in window]
     with console.slow_progress("rank", len(found), "documents") as progress:
         ranked = rank_documents(
             answerer.predictor, query, [one.text for one in found], top=top, told=progress.update
@@ -134,16 +134,27 @@ def _count(place: Place, columns: TextColumns) -> int | None:
     for file in list_files(place):
         if find_kind(file) in ("csv", "parquet"):
             return None
+        rows = end = 0
         objects = has_objects(file, columns)
         with file.open("rb") as stream:
-            total += sum(1 for line in stream if not (objects and is_blank(line)))
+            for line in stream:
+                blank = is_blank(line)
+                rows += not (objects and blank)
+                end = end if blank else rows
+        total += end
     return total
 
 
 def _given(
-    texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], contexts: Sequence[str], file: Place | None
+    texts: Sequence[str],
+    pairs: Sequence[str],
+    questions: Sequence[str],
+    contexts: Sequence[str],
+    file: Place | None,
+    folder: Path | None = None,
 ) -> list[PredictionInput]:
-    """What the command line asks itself."""
+    """What the command line asks itself. folder: of the model, by whose task it is said what is missing; None: texts
+    are."""
     if file is not None and (texts or questions):
         raise UserError("give texts or --file, not both", where="--file")
     if questions and texts:
@@ -161,8 +172,22 @@ def _given(
     if contexts and not questions:
         raise UserError("a context needs a question", where="--context", do="add --question TEXT")
     if file is None and not texts and not questions:
+        task = None if folder is None else inspect(folder).meta.task
+        if task == question_answering.Task.kind:
+            file_of = "--file FILE with a question and its context in each row"
+            raise UserError("no question", do=f"add --question TEXT and --context TEXT, or {file_of}")
         raise UserError("no input text", do='give texts, or --file FILE ("-" for standard input)')
+    _require_texts("text", texts)
+    for flag, values in {"--pair": pairs, "--question": questions, "--context": contexts}.items():
+        _require_texts(flag, values)
     if questions:
         about = list(contexts) * (len(questions) if len(contexts) == 1 else 1)
         return [PredictionInput(question, context) for question, context in zip(questions, about, strict=True)]
     return [PredictionInput(text, pairs[i] if pairs else None) for i, text in enumerate(texts)]
+
+
+def _require_texts(name: str, texts: Sequence[str]) -> None:
+    """Raise UserError for an empty text. name: what each is called."""
+    for number, text in enumerate(texts, start=1):
+        if not text.strip():
+            raise UserError("it is empty", where=f"{name} {number}" if len(texts) > 1 else name)

@@ -26,7 +26,7 @@ from compress.errors import UserError
 from compress.predict import fastest
 from compress.predict.rows import answers, windows
 from compress.predict.rows.answers import ModelRequest
-from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns
+from compress.predict.rows.inputs import EMBEDDED, BadRow, PredictionInput, TextColumns
 
 MODEL = ModelRequest(Path("m"))
 TEXTS, PAIRS, ANSWERING, RANKING = (
@@ -76,20 +76,38 @@ def test_one_context_serves_all_questions() -> None:
         ({"questions": ("a", "b", "c"), "contexts": ("x", "y")}, "--context: 2 contexts for 3 questions"),
         ({"questions": ("a",)}, "--context: 0 contexts for 1 questions"),
         ({"contexts": ("x",)}, "--context: a context needs a question"),
+        ({"texts": ("a", " ")}, "text 2: it is empty"),
+        ({"texts": ("a",), "pairs": ("",)}, "--pair: it is empty"),
+        ({"questions": ("a",), "contexts": ("\n",)}, "--context: it is empty"),
     ],
 )
-def test_what_does_not_go_together(given: dict[str, Any], message: str) -> None:
+def test_what_is_missing_or_does_not_go_together(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as refused:
         asked(**given)
     assert refused.value.line().startswith(message)
 
 
+def test_a_model_for_questions_says_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    meta = SimpleNamespace(task="question-answering")
+    monkeypatch.setattr("compress.commands.predict.inspect", lambda folder: SimpleNamespace(meta=meta))
+    with pytest.raises(UserError, match="no question; add --question TEXT and --context TEXT, or --file FILE with a q"):
+        predict_texts(MODEL, (), (), None, RunOptions())
+    with pytest.raises(UserError, match="no input text; give texts"):
+        predict_texts(replace(MODEL, embeddings=True), (), (), None, RunOptions())
+
+
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_text_a_line_empty_ones_too(tmp_path: Path) -> None:
-    found = read(tmp_path / "x.txt", "one\r\n\nthree", TEXTS)
-    assert [one.text for one in found] == ["one", "", "three"]
+def test_a_text_a_line(tmp_path: Path) -> None:
+    found = read(tmp_path / "x.txt", "one\r\ntwo\nthree\n\r\n \n", TEXTS)
+    assert [one.text for one in found] == ["one", "two", "three"], "blank lines at the end are no texts"
+    assert read(tmp_path / "x.txt", "\n\n", TEXTS) == []
+    for text in ("one\n\n\nfour\n", "\ufeff\ntwo\n", "\ntwo\n", "one\n\u3000\n"):
+        with pytest.raises(UserError, match=r"x\.txt:[12]: the line is empty; write a text on it, or remove it"):
+            read(tmp_path / "x.txt", text, TEXTS)
+    rows = list(read_all([tmp_path / "x.txt"], EMBEDDED))
+    assert [row.number for row in rows if isinstance(row, BadRow)] == [2]
     with pytest.raises(UserError, match=r"x\.txt:2: not UTF-8: byte 1 of the line"):
         read(tmp_path / "x.txt", b"one\na\xff\n", TEXTS)
     with pytest.raises(UserError, match="cannot read the file: No such file"):
@@ -207,7 +225,7 @@ def test_vectors_are_made_of_lines_or_of_the_text_of_each_row(tmp_path: Path) ->
 
 
 def test_rows_are_counted_where_that_is_cheap(tmp_path: Path) -> None:
-    for name, content, count in (("x.txt", "a\n\nb", 3), ("x.jsonl", "{}\n\n{}\n", 2), ("x.csv", "a\nb\n", None)):
+    for name, content, count in (("x.txt", "a\n\nb\n\n", 3), ("x.jsonl", "{}\n\n{}\n", 2), ("x.csv", "a\nb\n", None)):
         (tmp_path / name).write_text(content, encoding="utf-8")
         assert _count(tmp_path / name, EMBEDDED) == count, name
     assert _count(Path("-"), EMBEDDED) is None

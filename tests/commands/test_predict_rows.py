@@ -73,7 +73,7 @@ def test_the_rows_of_a_file_are_the_total_of_its_progress(tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     ("name", "content", "rows"),
-    [("a.txt", "one\n\nthree\n", 3), ("a.jsonl", '{"text": "one"}\n\n', 1), ("a.csv", "text\none\n", None)],
+    [("a.txt", "one\ntwo\nthree\n\n", 3), ("a.jsonl", '{"text": "one"}\n\n', 1), ("a.csv", "text\none\n", None)],
 )
 def test_lines_are_counted_as_they_are_read(name: str, content: str, rows: int | None, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)

@@ -123,8 +123,12 @@ def test_a_service_needs_a_document_in_each_row(mine: Path) -> None:
             Service(mine).answer([row])
 
 
-def test_blank_lines_are_no_documents(mine: Path, compress: Cli) -> None:
-    Path("blank.txt").write_text("\nthe plot\n \nthe film\n\n")
+def test_an_empty_line_is_no_document(mine: Path, compress: Cli) -> None:
+    Path("blank.txt").write_text("the plot\n \nthe film\n\n")
+    done = compress(*RANK, "--file", "blank.txt", "--json")
+    assert (done.code, done.out) == (2, "")
+    assert done.line == "error: blank.txt:2: the line is empty; write a text on it, or remove it"
+    Path("blank.txt").write_text("the plot\nthe film\n \n\n")
     done = compress(*RANK, "--file", "blank.txt", "--json")
     assert done.code == 0, done.err
     found = sorted((row["index"], row["document"]) for row in map(json.loads, done.out.splitlines()))

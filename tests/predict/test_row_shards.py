@@ -63,6 +63,19 @@ def test_shards_have_the_rows_of_the_file(write: Callable[[Path], Path], tmp_pat
     assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
 
 
+def test_an_empty_line_of_texts_is_a_bad_row_except_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("a\nb\n\n \ne\n\ng\n\n\n \n")
+    plan = plan_shards([path], EMBEDDED, 3)
+    assert [shard.rows for shard in plan.shards] == [3, 3, 1]
+    rows = [list(ShardReader(plan, EMBEDDED).read(shard)) for shard in plan.shards]
+    assert [texts_of(part) for part in rows] == [["a", "b"], ["e"], ["g"]]
+    bad = [row.as_json() for part in rows for row in part if isinstance(row, BadRow)]
+    assert [(one["line"], one["reason"]) for one in bad] == [(n, "the line is empty") for n in (3, 4, 6)]
+    path.write_text("a\n" + "\n" * 9)
+    assert [shard.rows for shard in plan_shards([path], EMBEDDED, 3).shards] == [1]
+
+
 def test_a_shard_goes_on_in_the_next_file(tmp_path: Path) -> None:
     for name, texts in (("b", TEXTS[:4]), ("c", []), ("a/d", TEXTS[4:5]), ("e", TEXTS[5:])):
         path = tmp_path / f"{name}.txt"

@@ -174,6 +174,7 @@ def _index_lines(
 ) -> tuple[int, list[Start], str]:
     """(rows, where the parts of shards begin, sha256 of the bytes) of a file of lines."""
     rows, offset, starts, digest = 0, 0, [], hashlib.sha256()
+    end = 0  # rows up to the last one that is not blank
     for number, line in enumerate(read_raw_lines(path), 1):
         assert line is not None
         text_files.require_short_line(line, f"{path}:{number}", "text")
@@ -183,8 +184,9 @@ def _index_lines(
                 starts.append(Start(rows, offset, number))
                 told(before + rows)
             rows += 1
+            end = end if is_blank(line) else rows
         offset += len(line)
-    return rows, starts, digest.hexdigest()
+    return end, [one for one in starts if one.row < end], digest.hexdigest()
 
 
 def _list_begins(before: int, rows: int, shard_rows: int) -> Iterator[int]:

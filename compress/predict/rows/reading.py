@@ -94,7 +94,7 @@ def read_rows(
     if has_objects(file, columns):
         build: Callable[[str, str], PredictionInput] = lambda line, where: _parse(line, where, columns)  # noqa: E731
         return _read_lines(file, start, build, skip_blank=True)
-    return _read_lines(file, start, lambda line, _: PredictionInput(line), skip_blank=False)
+    return _read_lines(file, start, _build_text, skip_blank=False)
 
 
 def has_objects(file: Place, columns: TextColumns) -> bool:
@@ -108,7 +108,7 @@ def holds_texts(file: Place, columns: TextColumns) -> bool:
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line is passed over in a file of objects."""
+    """Whether a line is passed over in a file of objects, and at the end of a file of texts."""
     return not line.strip()
 
 
@@ -138,15 +138,19 @@ def _read_lines(
     file: Place, start: Start, build: Callable[[str, str], PredictionInput], *, skip_blank: bool
 ) -> Iterator[Row | None]:
     """What is built of each line without its end, and of where it stands. A line may have 64 MB: it is not kept beside
-    its text."""
-    number = start.line - 1
+    its text. skip_blank: blank lines are no rows; else only those at the end of the file are none."""
+    number, blank = start.line - 1, 0  # blank lines since the last row
     for line in read_raw_lines(file, start.offset):
         if line is None:
             yield None
             continue
         number += 1
-        if skip_blank and is_blank(line):
+        if is_blank(line):
+            blank += not skip_blank
             continue
+        for before in range(number - blank, number):
+            yield BadRow(find_name(str(file)), "line", before, _make_empty_error(f"{file}:{before}"))
+        blank = 0
         where = f"{file}:{number}"
         text_files.require_short_line(line, where, "text")
         try:
@@ -166,6 +170,16 @@ def _decode(line: bytes, where: str) -> str:
     except UnicodeDecodeError as error:
         why = f"byte {error.start} of the line"
         raise UserError("not UTF-8", where=where, why=why, do="save the file as UTF-8") from error
+
+
+def _build_text(line: str, where: str) -> PredictionInput:
+    if not line.strip():  # of other characters than `is_blank` knows
+        raise _make_empty_error(where)
+    return PredictionInput(line)
+
+
+def _make_empty_error(where: str) -> UserError:
+    return UserError("the line is empty", where=where, do="write a text on it, or remove it")
 
 
 def _parse(line: str, where: str, columns: TextColumns) -> PredictionInput:
