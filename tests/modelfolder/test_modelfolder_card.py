@@ -113,7 +113,7 @@ def test_where_it_comes_from_and_how_to_use_it(tiny_model: Model, tmp_path: Path
 def test_an_embedding_model_and_a_reranker_are_loaded_by_sentence_transformers(
     task: str, pipeline: str, line: str
 ) -> None:
-    facts = Facts("small", 10, 5, 2, 8, ("task",), "BertModel", {})
+    facts = Facts("small", 10, 5, 2, 8, ("task",), "BertModel", None)
     text = render(FolderMeta(task=task, label_names=("LABEL_0",) if task == "reranking" else ()), facts)
     found = text.splitlines()
     assert {"library_name: sentence-transformers", f"pipeline_tag: {pipeline}", line} <= set(found)
@@ -134,13 +134,13 @@ def test_an_embedding_model_and_a_reranker_are_loaded_by_sentence_transformers(
 )
 def test_sentence_transformers_reads_the_onnx_file_of_what_its_torch_cannot_compute(task: str, line: str) -> None:
     meta = FolderMeta(task=task, label_names=("LABEL_0",) if task == "reranking" else ())
-    quantized = render(meta, Facts("small", 10, 5, 2, 8, ("task",), "BertModel", {}, quantized=True, onnx=True))
+    quantized = render(meta, Facts("small", 10, 5, 2, 8, ("task",), "BertModel", None, quantized=True, onnx=True))
     assert line in quantized.splitlines()
     float_weights = "sentence-transformers, which **computes with the float weights behind the integers**"
     assert f"The folder loads unmodified with {float_weights}" in quantized
-    factorized = render(meta, Facts("small", 10, 5, 2, 8, ("task",), None, {"bert": "x"}, onnx=True))
+    factorized = render(meta, Facts("small", 10, 5, 2, 8, ("task",), None, "x", onnx=True))
     assert line in factorized.splitlines()
-    stock = render(meta, Facts("small", 10, 5, 2, 8, ("task",), "BertModel", {}, onnx=True))
+    stock = render(meta, Facts("small", 10, 5, 2, 8, ("task",), "BertModel", None, onnx=True))
     assert "backend=" not in stock
 
 
@@ -453,7 +453,7 @@ def test_foreign_names_leave_the_head_readable(name: str, dataset: str, license:
         lineage=(Parent(role="teacher", name=name, fingerprint=""),),
         data=DataNote(name=name, fingerprint=""),
     ).with_measurement(Measurement({"quality/accuracy": 0.5}, {"dataset": dataset, "rows": "1"}))
-    facts = Facts(name, 1, 1, 1, 1, ("task",), "BertForSequenceClassification", {})
+    facts = Facts(name, 1, 1, 1, 1, ("task",), "BertForSequenceClassification", None)
     found = head(render(meta, facts))
     assert {"library_name", "tags", "model-index", "metrics"} <= set(found)
     assert set(found) <= {
@@ -530,7 +530,7 @@ def test_a_quantized_folder_shows_code_that_computes_with_integers() -> None:
     ],
 )
 def test_other_programs_prepare_the_texts_of_an_embedding_model_themselves(prepared: dict[str, Any], text: str) -> None:
-    facts = Facts("small", 10, 5, 2, 8, ("task",), "BertModel", {}, onnx=True)
+    facts = Facts("small", 10, 5, 2, 8, ("task",), "BertModel", None, onnx=True)
     lines = render(FolderMeta(task="embedding", task_settings=prepared), facts).splitlines()
     assert f'encoded = tokenizer({text}, return_tensors="np")' in lines
     assert '(vectors,) = session.run(["sentence_embedding"], inputs)' in lines
