@@ -14,12 +14,25 @@ import pytest
 import torch
 from torch import nn
 
+from compress.console import Console
 from compress.contracts import Needs, RunOptions, TrainingPlan
 from compress.data.reading.corpus import Corpus
 from compress.data.tables.table import Rows, Table
-from compress.errors import UserError
+from compress.errors import ExitCode, UserError
 from compress.experiments import overfit
-from compress.experiments.overfit import LEARNED, LEAST, STEPS, Outcome, _Enough, _few, _floors, _short, _tell, _Watch
+from compress.experiments.overfit import (
+    LEARNED,
+    LEAST,
+    STEPS,
+    Outcome,
+    _Enough,
+    _few,
+    _floors,
+    _short,
+    _tell,
+    _Watch,
+    check_recipe,
+)
 from compress.stages.distill.checks._check import Finding
 from compress.stages.distill.diagnosis import Diagnosis
 
@@ -178,6 +191,37 @@ def test_findings_are_reasons_but_for_those_that_are_shown_elsewhere() -> None:
         one.diagnosis.findings.append(Finding(check, 0, f"{check} found", "do this"))
     assert outcome(one).reasons == ["logit_scales found"]
     assert outcome(one, level="general").reasons == [], "a few texts are learned beyond what the teacher knows"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "what"),
+    [
+        (watch, ["teacher_quality"], "the student learns, but its teacher is not usable: 0-distill: teacher_q"),
+        (watch, ["one_answer"], "the student does not learn: 0-distill: one_answer found"),
+        (
+            watch,
+            ["teacher_quality", "one_answer"],
+            "the student does not learn: 0-distill: teacher_quality found; 0-dis",
+        ),
+        (
+            lambda: watch(2.0, 0.3),
+            ["teacher_quality"],
+            "the student does not learn: 0-distill: teacher_quality found; 0",
+        ),
+    ],
+)
+def test_the_teacher_is_named_where_only_it_is_at_fault(
+    ours: Any, theirs: list[str], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = ours()
+    one.diagnosis.findings += [Finding(check, 0, f"{check} found", "do this") for check in theirs]
+    monkeypatch.setattr(overfit, "Run", lambda *_: None)
+    monkeypatch.setattr(overfit, "_Rehearsal", lambda _: SimpleNamespace(rehearse=lambda: [outcome(one)]))
+    loaded: Any = SimpleNamespace(recipe=None)
+    with pytest.raises(UserError) as refused:
+        check_recipe(loaded, RunOptions(), Console(quiet=True), verb=None, inputs={})
+    assert refused.value.line().startswith(f"--check: {what}")
+    assert refused.value.code == ExitCode.REFUSED
 
 
 @pytest.mark.parametrize(
