@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compress.data.reading.corpus import open_corpus
+from compress.data.tables import splits
 from compress.data.tables.splits import SHARES, complete, keys, split_rows
 from compress.data.tables.table import Rows
 from compress.data.text.texts import note_repeats
@@ -89,6 +93,19 @@ def test_train_alone_is_cut_in_three() -> None:
     assert list(found) == list(ALL), "a later evaluation finds the rows that training did not see"
     assert sum(map(len, found.values())) == 100
     assert notes[0].startswith("no splits given: split by content into ")
+
+
+def test_a_corpus_is_cut_by_keys_that_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+    monkeypatch.setattr(splits, "keys", lambda rows, seed: [computed.append(len(rows)), keys(rows, seed)][1])
+    (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts(100)))
+    corpus = open_corpus(str(tmp_path / "a.txt"))
+    assert computed == [100]
+    assert len(corpus.splits["train"]) + len(corpus.splits["validation"]) == 100
+    (tmp_path / "few.txt").write_text("one\ntwo\n")
+    few = open_corpus(str(tmp_path / "few.txt"))
+    assert few.splits["validation"] is few.splits["train"]
+    assert "too few documents for a validation split: the train text is used instead" in few.notes
 
 
 def test_validation_is_held_out_from_train() -> None:

@@ -170,11 +170,11 @@ def _documents(frame: Frame, column: str, where: str, notes: list[str]) -> Rows:
 
 
 def _with_validation(splits: dict[str, Rows], seed: int, name: str, notes: list[str]) -> dict[str, Rows]:
-    train = splits["train"]
-    if len(train) < splitting.SMALLEST or len(np.unique(splitting.keys(train, seed))) < 2:
+    try:
+        parts = splitting.split_rows(splits["train"], {"train": 0.95, "validation": 0.05}, seed, name)
+    except UserError:  # too few rows
         notes.append("too few documents for a validation split: the train text is used instead")
         return {**splits, "validation": splits["train"]}
-    parts = splitting.split_rows(splits["train"], {"train": 0.95, "validation": 0.05}, seed, name)
     notes.append(f"no validation split: {len(parts['validation']):,} documents of train are held out (seed {seed})")
     return {**splits, **parts}
 
