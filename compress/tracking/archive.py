@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from compress.errors import UserError, printable
+from compress.errors import UserError, list_some, printable
 from compress.storage import atomic
 from compress.storage.trees import add_json, copy_tree
 from compress.tracking.archiveformat import INDEX, RUN_NAME, Index, ModelFile, Read, RunFile, describe, write_valid
 from compress.tracking.deleting import with_children
 from compress.tracking.download import download
 from compress.tracking.listing import all_experiments, experiment_named, find_run
-from compress.tracking.models import KEY_TAG
+from compress.tracking.models import KEY_TAG, VERSIONS_TAG
 from compress.tracking.names import TAG_LIMIT
 from compress.tracking.places import local_path
 from compress.tracking.reading import MetricPoint, Reader
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 
 _MOST = 50_000
 _FEW = 20  # models that are asked for one by one
+_NAMED = 5  # registered versions that are named
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ExportedArchive:
-    """folder: the archive.  runs, models: in it.  left_out: sentences on files that could not be read."""
+    """folder: the archive.  runs, models: in it.  left_out: sentences on what is not."""
 
     folder: Path
     runs: int
@@ -74,6 +76,10 @@ def export_runs(
             left_out += _files(client, model.artifact_location, place, f"files of model {model.name}", must=True)
         concerned = {run.info.experiment_id for run in runs}
         views = {experiments[e].name: _views(experiments[e].tags) for e in concerned}
+        if versions := _list_versions(models.values()):
+            do = "promote the models again after the import"
+            names = list_some(versions, _NAMED)
+            left_out.append(f"registered versions and their aliases are not exported: {names}; {do}")
         index = Index(store=store.shown, runs=[r.info.run_id for r in runs], experiments=views)
         add_json(temp / INDEX, index.model_dump())
     return ExportedArchive(Path(target), len(runs), len(models), left_out)
@@ -101,6 +107,18 @@ def _models(client: MlflowClient, runs: Sequence[Run], left_out: list[str]) -> d
                 raise
             left_out.append(f"a model of run {printable(name or '', 250)} was deleted: {identity}")
     return {identity: found[identity] for identity in names if identity in found}
+
+
+def _list_versions(models: Iterable[LoggedModel]) -> list[str]:
+    """`name 3` of each version that was registered from these models."""
+    found = []
+    for model in models:
+        try:
+            rows = json.loads(model.tags.get(VERSIONS_TAG) or "[]")
+            found += [printable(f"{row['name']} {row['version']}", 250) for row in rows]
+        except (ValueError, TypeError, KeyError):  # a tag can hold anything
+            continue
+    return found
 
 
 def _outputs(run: Run) -> list[str]:
