@@ -24,6 +24,8 @@ class StageResult:
     """What validation gave before the first step, where it was asked."""
     source: Path | None = None
     """The folder of the earlier run that it was taken from, where it was."""
+    resumed: bool = False
+    """Whether it was there when this run went on."""
 
 
 CONTROL = "control"

@@ -30,7 +30,8 @@ class ChainState:
     """What the stages so far have made. before: what the last stage started from.  last: what the last stage left.
 
     figures: stage → what its best validation gave, and what was measured at its end.  folders: place of a stage → the
-    model that it made.  reused: stage → the folder of the earlier run that it was taken from.
+    model that it made.  reused: stage → the folder of the earlier run that it was taken from.  resumed: stages that
+    this run had made before it went on.
     """
 
     model: Path | None = None
@@ -40,11 +41,13 @@ class ChainState:
     figures: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     folders: Mapping[int, Path] = dataclasses.field(default_factory=dict)
     reused: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    resumed: tuple[str, ...] = ()
 
     def add_stage(self, index: int, name: str, spec: StageSpec, result: StageResult) -> ChainState:
         told = {**self.figures, name: result.best} if result.best else self.figures
         reused = self.reused if result.source is None else {**self.reused, name: result.source}
-        made = dataclasses.replace(self, figures=told, reused=reused)
+        resumed = (*self.resumed, name) if result.resumed and result.source is None else self.resumed
+        made = dataclasses.replace(self, figures=told, reused=reused, resumed=resumed)
         if spec.makes == TOKENIZER:
             return dataclasses.replace(made, tokenizer=result.folder)
         folders = {**self.folders, index: result.folder}

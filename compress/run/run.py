@@ -226,12 +226,14 @@ class Run:
             log.artifact(path / "recipe.yaml")
 
     def _reused(self, made: ChainState) -> str:
-        """Which stages are of earlier runs."""
+        """Which stages are of earlier runs, which this run had made before it was resumed, and which it made now."""
         runs = dict.fromkeys(made.reused.values())
         taken = [f"{', '.join(name for name, of in made.reused.items() if of == run)} from {run}" for run in runs]
         labels = [chain.label(self.recipe, i) for i in self.selection.indices]
-        anew = [name for name in labels if name not in made.reused]
-        return f"reused: {'; '.join(taken)}" + (f"; run now: {', '.join(anew)}" if anew else "")
+        parts = {"already done": made.resumed}
+        parts["run now"] = tuple(name for name in labels if name not in (*made.reused, *made.resumed))
+        others = [f"{what}: {', '.join(names)}" for what, names in parts.items() if names]
+        return "; ".join([f"reused: {'; '.join(taken)}", *others])
 
     def _environment(self) -> dict[str, Any]:
         """Device, threads and package versions, as an artifact beside the recipe."""

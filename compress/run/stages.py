@@ -231,9 +231,11 @@ class Stages:
         if reason is None:
             self.console.note(f"{label}: already done")
             discard_checkpoints(context.folder)
-            return read_done(context.folder, target)
+            run = None if marked is None else marked.get("run")
+            source = None if run is None else Path(run)
+            return dataclasses.replace(read_done(context.folder, target), source=source, resumed=True)
         aside = atomic.set_aside(target)
-        self.console.warn(f"{label} is rerun: {reason}; the old result was moved to {aside}")
+        self.console.warn(f"{label} is made again: {reason}; the old result was moved to {aside}")
         return None
 
     def _taken(self, key: str, index: int, context: StageContext, target: Path, log: TrackedRun) -> StageResult | None:
@@ -254,15 +256,18 @@ class Stages:
                 )  # fmt: skip
             return None
         cache.take(found, target, context.folder)
-        self._remember(key, context, target)
+        self._remember(key, context, target, found.run)
         self.console.note(f"{label}: reused from {found.run}")
         log.tags({"compress.taken_from": str(found.work)})
         self.ready.pop(target, None)
         return dataclasses.replace(read_done(context.folder, target), source=found.run)
 
-    def _remember(self, key: str, context: StageContext, target: Path) -> None:
-        """Write down what was made of what, for this run when it goes on and for later ones."""
-        atomic.write_json(context.folder / cache.MADE, {"mark": cache.mark(target), "input": _input(context)})
+    def _remember(self, key: str, context: StageContext, target: Path, run: Path | None = None) -> None:
+        """Write down what was made of what, for this run when it goes on and for later ones. run: the earlier run that
+        it was taken from."""
+        source = {} if run is None else {"run": str(run)}
+        made = {"mark": cache.mark(target), "input": _input(context), **source}
+        atomic.write_json(context.folder / cache.MADE, made)
         cache.keep(key, target, context.folder, self.console.warn)
 
     def _train(self, prepared: PreparedStage, spec: StageSpec, context: StageContext, log: TrackedRun) -> TrainResult:

@@ -125,7 +125,8 @@ def _check_altered(compress: Cli) -> None:
         Path("runs/d/compress-run.json").read_text().replace('"finished"', '"stopped"')
     )
     done = made(compress(*RUN, "--output", "runs/d", "--resume", "--until", "3-distill"))
-    assert "3-distill is rerun: model.safetensors" in done.err
+    assert "3-distill is made again: model.safetensors" in done.err
+    assert "reused: 0-distill from runs/b; 1-prune_vocab, 2-prune_layers, 3-distill from runs/c\n" in done.out
     assert Path("runs/d/stages/3-distill/model.changed-1").is_dir()
     assert file.read_bytes() == whole
     from_run = made(compress(*RUN, "--output", "runs/e", "--from", "quantize", "--quiet"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -184,5 +185,8 @@ def test_reused_stages_are_named_with_the_run_that_made_them() -> None:
     first, second = Path("runs/a"), Path("runs/b")
     made = ChainState(reused={"0-prune_layers": first, "1-distill": first})
     assert one._reused(made) == "reused: 0-prune_layers, 1-distill from runs/a; run now: 2-quantize"
+    resumed = dataclasses.replace(made, reused={"1-distill": first}, resumed=("0-prune_layers",))
+    line = "reused: 1-distill from runs/a; already done: 0-prune_layers; run now: 2-quantize"
+    assert one._reused(resumed) == line, "what a resumed run had made itself is neither reused nor run now"
     every = ChainState(reused={"0-prune_layers": first, "1-distill": second, "2-quantize": first})
     assert one._reused(every) == "reused: 0-prune_layers, 2-quantize from runs/a; 1-distill from runs/b"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -45,7 +46,11 @@ def test_a_stage_goes_on_from_what_those_before_it_made() -> None:
     assert (state.model, state.before, state.last) == (Path("f"), Path("p"), second)
     assert state.folders == {1: Path("p"), 2: Path("f")}
     assert state.figures == {"1-pretrain": {"loss": 3.0}, "2-finetune": {"accuracy": 0.9}}
-    assert state.reused == {"2-finetune": Path("runs/other")}
+    assert (state.reused, state.resumed) == ({"2-finetune": Path("runs/other")}, ())
+    resumed = ChainState().add_stage(0, "0-tokenizer", TOKENIZER, StageResult(Path("t"), 0, 0.0, resumed=True))
+    assert (resumed.reused, resumed.resumed) == ({}, ("0-tokenizer",))
+    resumed = resumed.add_stage(2, "2-finetune", FINETUNE, dataclasses.replace(second, resumed=True))
+    assert (resumed.reused, resumed.resumed) == ({"2-finetune": Path("runs/other")}, ("0-tokenizer",))
 
 
 def test_findings_are_read_back_with_their_stage(tmp_path: Path) -> None:
