@@ -141,7 +141,7 @@ def test_a_teacher_that_guesses_is_why(taught: Path, compress: Cli) -> None:
     """Six steps have taught it nothing, and its student learns that well."""
     done = compress(*DISTILL, *LEARNS, "--check")
     assert done.code == 3
-    assert done.line.startswith("error: --check: the student learns, but its teacher is not usable: 0-distill: ")
+    assert done.line.startswith("error: --check: the teacher is not usable: 0-distill: the teacher is no better")
     assert "the teacher is no better than chance on 64 training rows of this data: accuracy 0.5" in done.line
 
 

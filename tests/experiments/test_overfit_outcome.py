@@ -196,21 +196,22 @@ def test_findings_are_reasons_but_for_those_that_are_shown_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "what"),
     [
-        (watch, ["teacher_quality"], "the student learns, but its teacher is not usable: 0-distill: teacher_q"),
+        (watch, ["teacher_quality"], "the teacher is not usable: 0-distill: teacher_quality found"),
         (watch, ["one_answer"], "the student does not learn: 0-distill: one_answer found"),
         (
             watch,
-            ["teacher_quality", "one_answer"],
-            "the student does not learn: 0-distill: teacher_quality found; 0-dis",
+            ["label_order", "one_answer"],
+            "the teacher is not usable: 0-distill: label_order found; 0-",
         ),
         (
             lambda: watch(2.0, 0.3),
             ["teacher_quality"],
-            "the student does not learn: 0-distill: teacher_quality found; 0",
+            "the teacher is not usable: 0-distill: teacher_quality found; ",
         ),
+        (lambda: watch(2.0, 0.3), [], "the student does not learn: 0-distill: 15 % of the initial loss"),
     ],
 )
-def test_the_teacher_is_named_where_only_it_is_at_fault(
+def test_the_teacher_is_named_where_it_is_at_fault(
     ours: Any, theirs: list[str], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = ours()
