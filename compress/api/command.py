@@ -60,6 +60,16 @@ def call_for(
         return kind(name, documents[-1] if documents else {})
 
 
+@contextmanager
+def naming_keywords(name: str) -> Iterator[None]:
+    """Errors from inside name the keywords of `compress NAME`, not its flags."""
+    try:
+        yield
+    except UserError as error:
+        name_keywords(error, _keywords(registry.module(FOLDER, name).command), ())
+        raise
+
+
 def _run(name: str, values: Mapping[str, Any], positional: Sequence[str], quiet: bool) -> None:
     command: click.Command = registry.module(FOLDER, name).command
     shown = name.replace("_", "-")

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from compress.api.command import call, call_for, path_text
+from compress.api.command import call, call_for, naming_keywords, path_text
 from compress.api.data_input import Data, data_name
 from compress.api.model_input import ModelLike, model_name
 from compress.api.result import Result
@@ -222,12 +222,14 @@ class Model:
         return {**{key: value for key, value in own.items() if value is not None}, **options}
 
     @cached_property
+    @naming_keywords("predict")
     def _resolved_device(self) -> str:
         from compress.cli.options import resolve_device
 
         return resolve_device(self._device)
 
     @cached_property
+    @naming_keywords("predict")
     def _predictor(self) -> Predictor:
         from compress.console import Console
         from compress.predict.fastest import open_in_runtime
@@ -242,6 +244,7 @@ class Model:
         return inspect(self.path).is_embedder
 
     @cached_property
+    @naming_keywords("predict")
     def _embedder(self) -> Embedder:
         from compress.predict.embedder import Embedder
 

@@ -39,6 +39,13 @@ def test_errors_of_a_models_methods(classifier: compress.Model) -> None:
         classifier.export("hf", opset=17, quiet=True)
 
 
+def test_errors_of_a_model_that_is_opened(classifier: compress.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for call in ("predict", "embed"):
+        with pytest.raises(UserError, match=r"^device='cuda': CUDA is not available: .*; use device='cpu'"):
+            getattr(compress.load(classifier, device="cuda"), call)("a film")
+
+
 @pytest.mark.parametrize(
     ("flags", "keywords"),
     [
