@@ -24,7 +24,7 @@ _JOINING = ("and", "or", "with", "together", "needs", "is", "of")
 
 
 def name_keywords(error: UserError, keywords: Keywords, given: Collection[str]) -> None:
-    """Write `--foo-bar` as `foo_bar=` wherever the error names it, with the value that follows. Flags that are no
+    """Write `--max-length` as `max_length=` wherever the error names it, with the value that follows. Flags that are no
     keyword stay, and so do whole command lines. given: the keywords of the call."""
     for part in ("what", "where", "why", "do"):
         if (text := getattr(error, part)) is not None:
