@@ -11,7 +11,7 @@ again, so it can be interrupted.
 
 --teach: a second table for each set, of students that learn the fine-tuned whole encoder's outputs on the labelled rows
 and on all others as text. They start from that encoder's layers, or from those after the distillation on plain text;
-the former also train for the first number of --steps more.
+with --more-steps, the former also train for so many steps more.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def main() -> None:
     p.add_argument("--steps", type=int, nargs="+", default=[1000], help="of the distillation")
     p.add_argument("--layers", default="1,3,5")
     p.add_argument("--teach", action="store_true", help="distil from the fine-tuned encoder too")
+    p.add_argument("--more-steps", type=int, default=0)
     p.add_argument("--text-sets", nargs="+", default=list(TEXT_SETS))
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     p.add_argument("--fine-tuning-steps", type=int, default=625)
@@ -91,7 +92,8 @@ def teach(
     """Students of half of the teacher's layers, by where they start and how long they train."""
     steps, layers = args.fine_tuning_steps, ["--layers", args.layers]
     ways: dict[str, tuple[list[str], int]] = {CUT: (layers, steps)}
-    ways[f"{CUT}, {args.steps[0]:,} steps more"] = (layers, steps + args.steps[0])
+    if args.more_steps:
+        ways[f"{CUT}, {args.more_steps:,} steps more"] = (layers, steps + args.more_steps)
     ways |= {way: (["--student", encoder], steps) for way, encoder in encoders.items() if way not in (WHOLE, UNTRAINED)}
     students = {}
     for way, (start, length) in ways.items():
