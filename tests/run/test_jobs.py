@@ -160,13 +160,14 @@ def test_two_commands_that_start_at_once_get_two_folders(
 
 
 def test_a_job_is_the_same_on_the_other_side(recipe: Recipe, tmp_path: Path) -> None:
-    job = make_job(recipe, tmp_path, tags={"a": "b"}, draws=True)
+    job = make_job(recipe, tmp_path, tags={"a": "b"}, params={"stages.0.training.steps": 5}, draws=True)
     options = RunOptions(threads=2, tracking_uri="http://x", chain=ChainOptions(until="distill"), device="cpu")
     shared = JobSet(tmp_path, options, "distill", {"general_teacher": tmp_path / "g"}, Parent("k", "e"), True)
     packed = pack(job, shared)
     other, others = unpack(packed)
     assert (other.name, other.folder, other.tags) == (job.name, job.folder, job.tags)
     assert other.draws
+    assert other.params == {"stages.0.training.steps": "5"}, "as the tracked run has it"
     assert other.recipe.hash() == recipe.hash(), "else no run could be resumed by another process"
     assert others == shared
     assert packed["argv"] == sys.argv
