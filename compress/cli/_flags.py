@@ -345,7 +345,11 @@ def require_inputs(
         raise UserError("a model is required", where=flag, do=f"{example}; to try it without one, add --demo")
     if content.get("data") is not None and "data.source" not in changed:
         parent = model or content.get("teacher") or content.get("model")
-        raise UserError("labelled data is required", where="--data", do=_which_data(parent, example))
+        raise UserError(
+            "data is required: labelled rows, or texts for an embedding model",
+            where="--data",
+            do=_which_data(parent, example),
+        )
     if content.get("corpus") is not None and "corpus.source" not in changed:
         raise UserError(
             "plain text is required", where="--corpus", do="add --corpus FILE; to use built-in text, add --demo"

@@ -205,7 +205,11 @@ def print_groups(console: Console, measured: Sequence[MeasuredModel]) -> None:
 def _data_of(info: modelfolder.FolderInfo, options: RunOptions) -> dict[str, object]:
     """The data block: from --data, with the length that the model reads."""
     if not any(o.path == "data.source" for o in options.overrides):
-        raise UserError("labelled data is required", where="--data", do="give a built-in dataset, a file or a folder")
+        raise UserError(
+            "data is required: labelled rows, or texts for an embedding model",
+            where="--data",
+            do="give a built-in dataset, a file or a folder",
+        )
     return {"source": "given by --data", "max_length": info.longest_text}
 
 

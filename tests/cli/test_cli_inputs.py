@@ -17,15 +17,15 @@ from compress.stages.distill.flags import TABLE as DISTILL
 from compress.stages.quantize.flags import TABLE as QUANTIZE
 
 ON_TEXT = "distill --recipe text-distil --teacher mine --corpus opinions-corpus"
+WANTED = "data is required: labelled rows, or texts for an embedding model"
 CASES = {
     "quantize": "MODEL: a model is required; compress quantize FOLDER --data DATA; to try it without one, add --demo",
     "prune-layers --drop 1": "MODEL: a model is required; compress prune-layers FOLDER --data DATA; to try it",
     "distill --recipe distilbert-task": "--teacher: a model is required; compress distill --recipe distilbert-task "
     "--teacher FOLDER --data DATA; to try it",
-    "quantize mine": "--data: labelled data is required; compress quantize FOLDER --data DATA; to use built-in data",
-    "share made": "--data: labelled data is required; the model was made from reviews.csv; to use built-in data",
-    "prune-vocab made --corpus opinions-corpus": "--data: labelled data is required; the model was made from "
-    "reviews.csv; to use",
+    "quantize mine": f"--data: {WANTED}; compress quantize FOLDER --data DATA; to use built-in data",
+    "share made": f"--data: {WANTED}; the model was made from reviews.csv; to use built-in data",
+    "prune-vocab made --corpus opinions-corpus": f"--data: {WANTED}; the model was made from reviews.csv; to use",
     "distill --recipe replay-distilbert --teacher mine --data opinions": "--corpus: plain text is required; add "
     "--corpus FILE; to use built-in text, add --demo",
     "prune-vocab mine --corpus opinions-corpus --data opinions --pretrained": "--data: labelled data is not read with "
@@ -39,7 +39,7 @@ CASES = {
     f"{ON_TEXT} --seeds 2": "--seeds: the runs have no figures to compare: the last stage, distill, makes no model for "
     "a task; run a recipe that ends with one for a task",
     f"{ON_TEXT} --sweep stages.0.training.steps=1,2": "sweep: the runs have no figures to compare",
-    "finetune": "--data: labelled data is required; compress finetune --model FOLDER --data DATA; to use built-in data",
+    "finetune": f"--data: {WANTED}; compress finetune --model FOLDER --data DATA; to use built-in data",
 }
 
 

@@ -400,7 +400,7 @@ REQUESTS: dict[str, tuple[Args, str]] = {
         "a model for classification needs single texts: found pairs of texts",
     ),
     "evaluate on nothing": (
-        ("evaluate", TEACHER), "--data: labelled data is required; give a built-in dataset, a file or a folder"
+        ("evaluate", TEACHER), "--data: data is required: labelled rows, or texts for an embedding model; …"
     ),
     "store": (
         (*DISTILL, "--data", "data", "--tracking-uri", "foo://bar"),

@@ -139,7 +139,7 @@ def test_data_are_read_as_long_as_the_model_reads(monkeypatch: pytest.MonkeyPatc
     assert recipe.data is not None
     assert (recipe.data.source, recipe.data.max_length) == ("mine", 24)
     assert said == ["a note"]
-    with pytest.raises(UserError, match="--data: labelled data is required"):
+    with pytest.raises(UserError, match="--data: data is required: labelled rows, or texts for an embedding model"):
         open_labelled(info, RunOptions(), console)
 
 
