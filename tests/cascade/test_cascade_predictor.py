@@ -215,9 +215,9 @@ def test_a_runtime_that_no_model_is_for(tmp_path: Path, small: Path, parent: Pat
 
 def test_random_tokens_are_no_texts(tmp_path: Path, small: Path, parent: Path) -> None:
     folder = write_cascade(tmp_path / "both", [small, parent], [1.0])
-    with pytest.raises(UserError, match=r"a cascade is timed on texts.*give --data, without --length"):
+    with pytest.raises(UserError, match=r"a cascade is timed on texts.*give data=, without length="):
         compress.load(folder, device="cpu").benchmark(length=8, quiet=True)
-    with pytest.raises(UserError, match=r"a cascade is timed on texts.*; remove --length$"):
+    with pytest.raises(UserError, match=r"a cascade is timed on texts.*; remove length=$"):
         compress.load(folder, device="cpu").evaluate("opinions", length=8, quiet=True)
 
 

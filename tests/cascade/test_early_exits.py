@@ -213,9 +213,9 @@ def test_what_has_no_early_exits(tmp_path: Path, small: Path, parent: Path, rows
         ([parent], {"exit_layers": "3"}, "an exit after layer 3 is not possible"),
         ([parent], {"exit_layers": "a"}, "is no list of layers"),
         ([flat], {"exit_layers": "auto"}, "no layer to exit after"),
-        ([small, parent], {"exit_rows": 10}, "--exit-rows: only applies to early exits"),
-        ([small, parent], {"seed": 1}, "--seed: only applies to early exits"),
-        ([parent], {}, "or --exit-layers auto for early exits of this one"),
+        ([small, parent], {"exit_rows": 10}, "exit_rows: only applies to early exits"),
+        ([small, parent], {"seed": 1}, "seed: only applies to early exits"),
+        ([parent], {}, "or exit_layers='auto' for early exits of this one"),
     ]
     for models, how, message in cases:
         with pytest.raises(UserError, match=message):
@@ -249,6 +249,6 @@ def test_commands_that_change_a_model_reject_early_exits(
             call()
     with pytest.raises(UserError, match="the certificate of a cascade or of early exits cannot"):
         compress.verify(folder, **how)
-    with pytest.raises(UserError, match=r"a model with early exits is timed on texts.*give --data, without --length"):
+    with pytest.raises(UserError, match=r"a model with early exits is timed on texts.*give data=, without length="):
         model.benchmark(length=8, quiet=True)
     assert not list(Path().iterdir())

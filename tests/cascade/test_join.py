@@ -155,7 +155,7 @@ def test_what_makes_no_cascade(tmp_path: Path, small: Path, parent: Path, data: 
         with pytest.raises(UserError, match=message):
             compress.cascade(models, str(rows), output=tmp_path / "new", device="cpu", quiet=True)
     for drop in (-1, float("nan")):
-        with pytest.raises(UserError, match=r"--max-drop: .*points is not possible"):
+        with pytest.raises(UserError, match=r"max_drop: .*points is not possible"):
             compress.cascade([small, parent], str(data), output=tmp_path / "new", max_drop=drop, device="cpu")
     assert not (tmp_path / "new").exists()
 

@@ -93,8 +93,8 @@ NOT_ASKED = [
     (("a text",), "a model for question-answering needs a question and a context; give --question and --context"),
     (("--question", "Who?"), "--context: 0 contexts for 1 questions; give --context once, or once for every"),
     (("--context", "x"), "--context: a context needs a question; add --question TEXT"),
-    (("--question", "Who?", "--context", " "), "row 1: the context is empty"),
-    (("--question", " ", "--context", "x"), "row 1: the question is empty"),
+    (("--question", "Who?", "--context", " "), "--context: it is empty"),
+    (("--question", " ", "--context", "x"), "--question: it is empty"),
     (("--question", "who " * 60, "--context", "x"), "of the window's 40 tokens: 'who who"),
     (
         ("--file", "a.jsonl"),
