@@ -13,6 +13,7 @@ from compress.compare.rows import LATENCY, MEAN, SIZE, SPEEDUP, Row
 from compress.contracts import BASELINE, BASELINES
 from compress.report.rows import format_difference, format_figure, name_difference
 from evaluation.frontier import TOLERANCE
+from evaluation.quality.chance import find_unbeaten
 from evaluation.quality.intervals import Interval
 
 SHOWN = 5  # models whose reasons are given
@@ -113,16 +114,14 @@ def _select_comparable(rows: Sequence[Row]) -> list[Row]:
 
 def _describe_weakness(row: Row) -> str | None:
     """That a model is not above what needs no encoder, on the rows that it was measured on; None where it is."""
-    metric, value = row.metric or "", (row.quality or (math.nan,))[0]
+    metric = row.metric or ""
     levels = {
         told: row.values[f"{BASELINE}{name}"] for name, told in BASELINES.items() if f"{BASELINE}{name}" in row.values
     }
     if metric == "accuracy" and "quality/majority_baseline" in row.values:
         levels["the most common label"] = row.values["quality/majority_baseline"]
-    name = max(levels, key=levels.__getitem__, default="")
-    if not levels or value > levels[name] or value >= 1:
-        return None
-    return f"not better than {name}, {format_figure(metric, levels[name])}"
+    name = find_unbeaten((row.quality or (math.nan,))[0], levels)
+    return None if name is None else f"not better than {name}, {format_figure(metric, levels[name])}"
 
 
 def _subtract_quality(row: Row, reference: Row) -> Interval:

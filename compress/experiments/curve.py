@@ -95,7 +95,7 @@ def run_curve(
             console.result(f"would run {name_cell(labelled, unlabelled)}")
         return
 
-    params = list_set_values(options.overrides)
+    params = list_set_values(loaded.overrides)
 
     def list_jobs(base: Path) -> list[Job]:
         jobs = []

@@ -39,14 +39,9 @@ def run_seeds(
     if options.dry_run:
         Run(with_seed(loaded, seeds[0], count), options, console, verb, given).go()
         return
-    method, params = recipe.method or recipe.stages[-1].kind, list_set_values(options.overrides)
+    method = recipe.method or recipe.stages[-1].kind
     jobs, shared = begin_jobs(
-        f"{recipe.name}-seeds",
-        lambda base: list_jobs(loaded, base, count, params=params),
-        options,
-        verb,
-        given,
-        console,
+        f"{recipe.name}-seeds", lambda base: list_jobs(loaded, base, count), options, verb, given, console
     )
     with open_requested_run(
         shared.base / SUMMARY, options, name=f"{shared.base.name}, {count} seeds", method=method, role="summary",
@@ -76,15 +71,15 @@ def with_seed(loaded: LoadedRecipe, seed: int, count: int) -> Recipe:
 
 
 def list_jobs(
-    loaded: LoadedRecipe, base: Path, count: int, name: str = "", params: Mapping[str, Any] | None = None
+    loaded: LoadedRecipe, base: Path, count: int, name: str = "", values: Mapping[str, Any] | None = None
 ) -> list[Job]:
-    """A run for each of `count` seeds, in folders of `base`. name: of what is repeated, before the seed's.  params: of
-    each tracked run."""
-    seeds = list_seeds(loaded.recipe.seed, count)
+    """A run for each of `count` seeds, in folders of `base`. name: of what is repeated, before the seed's.  values: of
+    the sweep that it is a point of, by path."""
+    seeds, params = list_seeds(loaded.recipe.seed, count), {**list_set_values(loaded.overrides), **(values or {})}
     return [
         Job(
             f"{name}/seed-{seed}" if name else f"seed-{seed}", with_seed(loaded, seed, count), base / f"seed-{seed}",
-            f"{f'{name}, ' if name else ''}seed {seed}, {place} of {count}", params=params or {},
+            f"{f'{name}, ' if name else ''}seed {seed}, {place} of {count}", params=params,
         )
         for place, seed in enumerate(seeds, 1)
     ]  # fmt: skip

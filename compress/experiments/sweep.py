@@ -166,11 +166,11 @@ def _list_jobs(
     said = [Override("sweep", None, origin)]
     # The last word, after --set, which may have changed the grid.
     said += [Override(path, value, f"{origin}: {path}") for path, value in values.items()]
-    one, params = loaded.and_then(*said), {**list_set_values(loaded.overrides), **values}
+    one = loaded.and_then(*said)
     if seeds is not None:
-        return list_jobs(one, base / name, seeds, name, params)
-    place = f"{name}, {list(points).index(values) + 1} of {len(points)}"
-    return [Job(name, one.recipe, base / name, place, params=params)]
+        return list_jobs(one, base / name, seeds, name, values)
+    place, params = f"{list(points).index(values) + 1} of {len(points)}", list_set_values(loaded.overrides)
+    return [Job(name, one.recipe, base / name, f"{name}, {place}", params={**params, **values})]
 
 
 def _join(points: Sequence[Mapping[str, Any]], made: Sequence[MeasuredModel]) -> list[Point]:

@@ -14,9 +14,7 @@ from compress.data.text.baselines import ROWS
 from compress.measure.measured_model import MeasuredModel
 from compress.report.rows import format_figure, title
 from compress.storage.spill import pieces
-
-ROUNDING = 1e-9
-"""Equal shares of rows differ by less where they were added up in another order."""
+from evaluation.quality.chance import find_unbeaten
 
 
 @dataclass(frozen=True)
@@ -70,10 +68,9 @@ def describe_weak(model: MeasuredModel, baseline: Baseline | None) -> str | None
     if model.scored is None or model.metric is None:
         return None
     metric, value = model.metric, model.scored.value(model.metric)
-    levels = [] if baseline is None else [(baseline.value, baseline.title)]
+    levels = {} if baseline is None else {baseline.title: baseline.value}
     if (chance := model.scored.chance.get(metric, 1.0)) < 1:
-        levels.append((chance, "chance"))
-    level, name = max(levels, key=lambda known: known[0], default=(-np.inf, ""))
-    if not np.isfinite(value) or value > level + ROUNDING or value >= 1:
+        levels["chance"] = chance
+    if (name := find_unbeaten(value, levels)) is None:
         return None
-    return f"{title(metric)} {format_figure(metric, value)} is not above {name}, {format_figure(metric, level)}"
+    return f"{title(metric)} {format_figure(metric, value)} is not above {name}, {format_figure(metric, levels[name])}"

@@ -6,8 +6,23 @@ majority of 50 % it is 30 %. Metrics that are 0 for every constant answer (Matth
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import ArrayLike
+
+ROUNDING = 1e-9
+"""Equal shares of rows differ by less where they were added up in another order."""
+
+
+def find_unbeaten(value: float, levels: Mapping[str, float]) -> str | None:
+    """The highest of what needs no model, name → score, where `value` is not above it; None where it is, and where none
+    could be: at 1, the highest score."""
+    name = max(levels, key=levels.__getitem__, default=None)
+    if name is None or not math.isfinite(value) or value > levels[name] + ROUNDING or value >= 1:
+        return None
+    return name
 
 
 def score_constant_label(gold: ArrayLike, classes: int) -> dict[str, float]:

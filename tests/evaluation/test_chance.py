@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from evaluation.quality.chance import score_constant_label, score_constant_labels
+from evaluation.quality.chance import find_unbeaten, score_constant_label, score_constant_labels
 from evaluation.quality.confusion import confusion
 from evaluation.quality.counts import f1_macro, f1_micro
 from evaluation.quality.metrics import table_metrics
@@ -46,3 +46,19 @@ def test_no_rows_are_named() -> None:
     for call in (lambda: score_constant_label(np.zeros(0, int), 2), lambda: score_constant_labels(np.zeros((0, 2)))):
         with pytest.raises(ValueError, match="no rows to score"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("value", "levels", "found"),
+    [
+        (0.5, {"chance": 0.5, "words": 0.4}, "chance"),
+        (0.5 + 1e-10, {"chance": 0.5}, "chance"),
+        (0.51, {"chance": 0.5}, None),
+        (0.3, {"chance": 0.5, "words": 0.6}, "words"),
+        (1.0, {"words": 1.0}, None),
+        (float("nan"), {"chance": 0.5}, None),
+        (0.3, {}, None),
+    ],
+)
+def test_the_highest_level_that_is_not_beaten_is_named(value: float, levels: dict[str, float], found: str) -> None:
+    assert find_unbeaten(value, levels) == found
