@@ -115,7 +115,7 @@ def main() -> None:
 def make_models(asked: argparse.Namespace) -> dict[str, Path]:
     """Name → folder of each model of this project, made where it is not there."""
     source = str(write_texts(asked))
-    common = ("--data", source, "--threads", str(asked.threads))
+    common = ("--data", source, "--threads", str(asked.threads), "--seed", str(asked.seed))
     made: dict[str, Path] = {}
     for name, parent, words, folder in list_commands(asked.max_ms):
         if asked.models and name not in asked.models:
@@ -302,6 +302,7 @@ def arguments() -> argparse.Namespace:
         "--models", nargs="*", default=[], help=f"of {', '.join(c[0] for c in list_commands(0.0))} (default: all)"
     )
     p.add_argument("--max-ms", type=float, default=1.9, help="milliseconds of a text, of the model fit-fast")
+    p.add_argument("--seed", type=int, default=0, help="of what the commands train and draw; needs a WORK of its own")
     p.add_argument("--only-make", action="store_true", help="make the models and measure nothing")
     p.add_argument("--pairs", type=int, default=1500)
     p.add_argument("--queries", type=int, default=150)

@@ -15,6 +15,7 @@ from compress.console import Console
 from compress.contracts import CONTROL, StageResult, StageSpec, TrainingPlan
 from compress.data.text.tokenizer_files import complete
 from compress.encoder.config.encoder import HeadConfig
+from compress.encoder.modules.model import Model
 from compress.errors import ExitCode, UserError
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta
@@ -210,7 +211,9 @@ class Stages:
         its model could not have."""
         _sentence_files(spec, context)
         prepared = self.contexts.prepare(spec, context)
-        _sentence_files(spec, context, prepared.params.get("student.hidden"))
+        student = getattr(prepared.module, "student", None)
+        heads = student.head_configs if isinstance(student, Model) else None
+        _sentence_files(spec, context, prepared.params.get("student.hidden"), heads=heads)
         return prepared
 
     def _done(self, context: StageContext, target: Path) -> StageResult | None:
@@ -359,6 +362,11 @@ def _sentence_files(
     info = modelfolder.inspect(folder)
     if _has_other_task(heads or {}) and not _has_other_task(info.heads):
         return {}
+    own, parent = (heads or {}).get("task"), info.heads.get("task")
+    if own is not None and parent is not None:
+        resized = hidden not in (None, info.config.hidden)
+        if resized or (own.denses, own.labels) != (parent.denses, parent.labels):  # the files would be of other modules
+            return prompt_files(folder, cut=False)
     if spec.own_pooling:
         return prompt_files(folder, cut=False)
     return sentence_files(folder, info.config, hidden=hidden, positions=positions)

@@ -15,10 +15,13 @@ import torch
 import torch.nn.functional as F
 from e2e_toy import Cli, write_rows
 from example_counts import thorough_but
+from long_text import check_limits
 from safetensors.torch import load_file
 from sentence_folders import TEXTS, as_sentence_transformers, check_carried, vectors
 
 from compress.api.model import load
+from compress.encoder.config.encoder import EncoderConfig
+from compress.encoder.modules.model import Model
 from compress.fit.cost import block_table
 from compress.modelfolder.folder import inspect, load_model, save_model
 from compress.modelfolder.sentence_files import sentence_files
@@ -334,6 +337,35 @@ def test_distil_on_plain_text(mine: Path, compress: Cli) -> None:
     assert before < after
 
 
+@pytest.mark.parametrize("dense", [None, 12])
+@pytest.mark.parametrize("student", ["narrower", "another"])
+def test_a_student_of_another_hidden_size_gets_a_dense_module(
+    mine: Path, compress: Cli, student: str, dense: int | None
+) -> None:
+    as_sentence_transformers(mine, HIDDEN, pooling="mean", dense=dense)
+    start = ["student.hidden=8"]
+    if student == "another":
+        loaded, config = load_model(mine, keep=()), inspect(mine).config
+        wider = EncoderConfig.uniform(vocabulary=config.vocabulary, hidden=24, layers=2, heads=2, feed_forward=32)
+        save_model(Path("wider"), Model(wider, {}).initialize(5), tokenizer_files=loaded.tokenizer_files)
+        start = ["student.model=wider", "student.layers=[0, 1]"]
+    short = ["data.max_length=24", "training.batch_rows=8", "training.learning_rate=1e-9"]
+    named = [v if v.startswith("data.") else f"stages.0.{v}" for v in (*start, *short)]
+    words = ("distill", "--recipe", "embed-distil", "--teacher", "mine", *DATA, "--steps", "1", "--output", "runs/near")
+    done = compress(*words, *(word for value in named for word in ("--set", value)))
+    made = result(done)
+    assert inspect(made).heads["task"].labels == (dense or HIDDEN)
+    fitted = dense is None or student == "another"  # a narrowed student keeps the teacher's Dense module
+    assert ("initialized by least squares on 200 texts" in done.err) == fitted, done.err
+    assert "randomly initialized" not in done.err
+    same_vectors(made, made)
+    check_limits(made)
+    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(made), device="cpu")
+    np.testing.assert_allclose(theirs.encode(TEXTS), vectors(made, TEXTS), atol=1e-5)
+    near = figures(compress("evaluate", made, "--against", mine, *DATA, "--json"))["quality/cosine"]
+    assert near > 0.5, "the Dense module starts near the teacher's vectors"
+
+
 def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress: Cli) -> None:
     told = {
         ("prune-width", "mine", *DATA, "--hidden-size", "8"): "narrower hidden states are not supported",
@@ -343,9 +375,6 @@ def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress:
             "objective soft_targets needs the outputs of a task head"
         ),
         ("prune-layers", "mine", *DATA, "--keep", "4", "--criterion", "taylor", "--no-recover"): "needs labels",
-        ("distill", "--recipe", "embed-distil", "--teacher", "mine", *DATA, "--set", "stages.0.student.hidden=8"): (
-            "a student of another hidden size is not supported"
-        ),
         ("calibrate", "mine", *DATA): "does not support embedding",
         ("predict", "mine", "a text", "--pair", "another"): "needs single texts",
         ("evaluate", "mine", "--data", "pairs", "--text-column", "first", "--text-pair-column", "second"): (

@@ -183,6 +183,13 @@ class HeadConfig:
     def needs_pooler(self) -> bool:
         return self.kind == "sentence_pair" or (self.kind == "classification" and self.style == "bert")
 
+    def fit_hidden(self, hidden: int) -> HeadConfig:
+        """This head over hidden states of `hidden` dimensions: an embedding without Dense modules has them for its
+        vectors."""
+        if self.kind != "embedding" or self.denses:
+            return self
+        return dataclasses.replace(self, labels=hidden, truncate=None)
+
     def count_parameters(self, config: HeadInput) -> int:
         """Parameters of the head itself; the tied matrix of masked_lm belongs to the encoder."""
         hidden = config.hidden

@@ -58,7 +58,10 @@ def narrow(
     stream = how.basis(model.config.hidden, config.hidden, second, _gains(model))
     tables = _table_basis(model, config, how, stream)
     with torch.device("meta"):
-        student = Model(config, model.head_configs)
+        heads = model.head_configs
+        if config.hidden != model.config.hidden:
+            heads = {name: head.fit_hidden(config.hidden) for name, head in heads.items()}
+        student = Model(config, heads)
     state = _at("encoder.embeddings", _embeddings(model, config, how, stream, tables))
     for number, layer in enumerate(model.encoder.layers):
         assert isinstance(layer, EncoderLayer)

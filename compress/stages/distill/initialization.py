@@ -102,37 +102,20 @@ def origin(
     if fresh and head is not None:
         if how is None and teacher is not None:
             _take_head(made.model, teacher.model, head, context)
-        else:
+        elif fresh[head].kind != "embedding":  # which has no weights
             context.say(f"the student's {head} head is randomly initialized: {folder} has no such head")
     return Origin(made, how, folder)
 
 
 def _new_head(info: FolderInfo, wanted: HeadConfig) -> HeadConfig:
-    """A head like this for a checkpoint without one. Raises UserError for vectors that the checkpoint cannot have."""
+    """A head like this for a checkpoint without one; of an embedding, without Dense modules."""
     if wanted.kind != "embedding":
         return info.new_head(wanted)
-    if wanted.denses or wanted.labels != info.config.hidden:
-        why = "the teacher has Dense modules" if wanted.denses else (
-            f"its hidden size is {info.config.hidden}, the teacher's vectors have {wanted.labels}"
-        )  # fmt: skip
-        raise UserError(
-            "the student's vectors would differ in kind from the teacher's", where=str(info.path), why=why,
-            do="start from layers of the teacher, or from an encoder of the same hidden size",
-        )  # fmt: skip
-    return wanted
+    return dataclasses.replace(wanted, denses=()).fit_hidden(info.config.hidden)
 
 
-def _require_same_width(how: StudentSpec, donor: LoadedModel, head: str | None) -> None:
-    """Raise UserError for vectors of another width than the teacher's."""
-    embeds = head is not None and donor.heads[head].kind == "embedding"
-    hidden = _find_hidden(how, donor.config)
-    if embeds and hidden not in (None, donor.config.hidden):
-        raise UserError(
-            "a student of another hidden size is not supported for sentence embeddings", where="student.hidden",
-            why=f"its vectors would have {hidden} dimensions, the teacher's have {donor.config.hidden}",
-            do="remove it; use fewer layers, or a smaller intermediate size",
-        )  # fmt: skip
-    if embeds and how.head == "new" and donor.heads[head or ""].denses:
+def _refuse_new_denses(how: StudentSpec, donor: LoadedModel, head: str | None) -> None:
+    if how.head == "new" and head is not None and donor.heads[head].denses:
         raise UserError("new Dense modules are not supported", where="student.head", do="use head: teacher")
 
 
@@ -149,7 +132,7 @@ def initialize_student(source: Origin, context: StageContext, head: str | None, 
     how, donor = source.how, source.donor
     if how is None:
         return donor.model
-    _require_same_width(how, donor, head)
+    _refuse_new_denses(how, donor, head)
     keep = layers.resolve(how, donor.config.depth)
     context.say(layers.sentence(keep, donor.config.depth, "teacher" if source.folder is None else "checkpoint"))
     student = take_layers(donor.model, keep, () if head is None else {head}, pooler=how.pooler)
@@ -157,7 +140,10 @@ def initialize_student(source: Origin, context: StageContext, head: str | None, 
     if how.init == "random":
         context.say("the student is randomly initialized, as the recipe requests")
         config = dataclasses.replace(config, layers=tuple(dense(shape) for shape in config.layers))
-        return Model(config, student.head_configs).initialize(context.seed).to(context.device)
+        heads = student.head_configs
+        if config.hidden != student.config.hidden:
+            heads = {name: head.fit_hidden(config.hidden) for name, head in heads.items()}
+        return Model(config, heads).initialize(context.seed).to(context.device)
     if config != student.config:
         method = NARROWING if how.init == "teacher" else how.init
         statistics = collect(student, sample()) if method == "svd" else None

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from torch import nn
 
 from compress.contracts import BatchSource, Teacher
+from compress.data.batches.evaluation_batches import evaluation_batches
 from compress.data.batches.examples import Examples
 from compress.data.batches.paired import PairedBatches
 from compress.data.batches.ragged import Ragged
@@ -39,13 +41,13 @@ from compress.stages.distill.text_agreement import TextAgreement
 from compress.stages.distill.text_rows import Models, TextRows, choose_text_rows
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows
 from compress.stages.distill.tying import Tying
-from compress.stages.distill.vectors import check_objectives, check_widths
+from compress.stages.distill.vectors import check_objectives, match_width, needs_width
 from compress.stages.shared.folder_meta import folder_meta
 from compress.stages.shared.labelled_data import task_max_length
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
-from compress.stages.shared.task_data import TaskData, sample_batches
+from compress.stages.shared.task_data import SPREAD_TOKENS, TaskData, sample_batches
 from compress.stages.shared.task_head import check_same_labels
-from compress.stages.shared.validation import WATCHED, task_choice, task_validation
+from compress.stages.shared.validation import WATCHED, collect_logits, task_choice, task_validation
 from compress.training.module import StageModule
 
 Validation = tuple[
@@ -203,7 +205,16 @@ class TaskPreparation(Preparation):
 
     def _initialize(self, train: Examples, context: StageContext) -> Model:
         sample = lambda: initialization.first_rows(train, self.labelled, context)  # noqa: E731
-        return initialization.initialize_student(self.begun, context, "task", sample)
+        student = initialization.initialize_student(self.begun, context, "task", sample)
+        if self.teacher is not None and self.is_label_free and needs_width(build_objectives(self.spec)):
+            student = match_width(student, self.teacher.heads["task"].labels, train, self._ask_teacher, context)
+        return student
+
+    def _ask_teacher(self, examples: Examples) -> np.ndarray:
+        """Its vectors (N, D)."""
+        c = self.context
+        batches = (batch.to(c.device) for batch in evaluation_batches(examples, SPREAD_TOKENS))
+        return collect_logits(self.load_live(c.precision), batches, examples)
 
     def _initialize_for_training(self, train: Examples) -> Model:
         """The student with quantizers and dropout as the recipe has them."""
@@ -212,9 +223,6 @@ class TaskPreparation(Preparation):
         student = add_quantizers(self._initialize(train, c), spec, c, sample)
         student = set_dropout(student, spec.dropout)
         keep_silent(student)
-        if self.is_label_free and self.teacher is not None:
-            widths = student.head_configs["task"].labels, self.teacher.heads["task"].labels
-            check_widths(build_objectives(spec), *widths)
         return student
 
     # --- the teacher ------------------------------------------------------------------------------------------

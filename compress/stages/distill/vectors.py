@@ -1,30 +1,75 @@
-"""What a distillation of sentence embeddings may ask for: objectives that compare vectors, and nothing with classes."""
+"""A distillation of sentence embeddings: what it may ask for, and students whose vectors have another width."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
+from compress.data.batches.evaluation_batches import evaluation_batches
+from compress.data.batches.examples import Examples
+from compress.data.tables.table import spread_places
 from compress.data.task import Task
-from compress.errors import UserError
+from compress.encoder.modules.model import Model
+from compress.encoder.reshape.project import project_vectors
+from compress.errors import UserError, format_count
 from compress.stages.distill.spec import Spec
 from compress.stages.shared.model_shape import make_vector_objective_error
+from compress.stages.shared.stage import StageContext
+from compress.stages.shared.task_data import SPREAD_TOKENS
+from compress.stages.shared.validation import collect_logits
 
 _OWN = "vectors and vector_similarity"
+FITTED_TEXTS = 4096
+"""Most texts to which a Dense module is fitted."""
+RIDGE = 1e-3
+"""Of the mean square of a dimension: what is added so that few texts give no wild matrix."""
 
 
-def check_widths(objectives: Mapping[str, tuple[float, nn.Module]], ours: int, theirs: int) -> None:
-    """Raise UserError for objectives that compare the vectors of student and teacher number by number, where these
-    have other widths."""
-    if ours == theirs:
-        return
-    for name, (_, objective) in objectives.items():
-        if getattr(objective, "of_vectors", False) and not getattr(objective, "any_width", False):
-            raise UserError(
-                f"objective {name} compares vectors of one width", where="objectives",
-                why=f"the student's have {ours} dimensions, the teacher's {theirs}", do="use vector_similarity",
-            )  # fmt: skip
+def needs_width(objectives: Mapping[str, tuple[float, nn.Module]]) -> bool:
+    """Whether one of them compares the vectors of student and teacher number by number."""
+    found = (objective for _, objective in objectives.values() if getattr(objective, "of_vectors", False))
+    return any(not getattr(objective, "any_width", False) for objective in found)
+
+
+def match_width(
+    student: Model,
+    width: int,
+    train: Examples,
+    ask: Callable[[Examples], np.ndarray],
+    context: StageContext,
+) -> Model:
+    """The student with vectors of the teacher's `width` D: its own, multiplied by the matrix (d, D) that brings their
+    directions nearest to the teacher's, by ridge regression on texts of `train`. (A Dense module: Reimers and Gurevych,
+    arXiv 2004.09813, reduce the teacher's vectors instead.)
+
+    ask: some of the examples → the teacher's vectors (N, D).
+    """
+    own = student.head_configs["task"].labels
+    if own == width:
+        return student
+    some = train.take(spread_places(len(train), FITTED_TEXTS))
+    batches = (batch.to(context.device) for batch in evaluation_batches(some, SPREAD_TOKENS))
+    mode = student.training
+    with torch.no_grad():
+        ours = collect_logits(student.eval(), batches, some)
+    matrix = fit_matrix(torch.from_numpy(ours), torch.from_numpy(ask(some)))
+    context.say(
+        f"the student's vectors have {own} dimensions; a Dense module maps them to the teacher's {width} "
+        f"(initialized by least squares on {format_count(len(some), 'text')})"
+    )
+    return project_vectors(student, matrix.to(next(student.parameters()))).train(mode)
+
+
+def fit_matrix(ours: Tensor, theirs: Tensor) -> Tensor:
+    """(N, d) and (N, D) vectors → (d, D) fp32, which brings the directions of the first nearest to those of the
+    second."""
+    x, y = (nn.functional.normalize(vectors.double(), dim=1) for vectors in (ours, theirs))
+    square = x.T @ x
+    square.diagonal().add_(RIDGE * square.diagonal().mean())
+    return torch.linalg.solve(square, x.T @ y).float()
 
 
 def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Spec, task: Task) -> None:

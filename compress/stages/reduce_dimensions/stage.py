@@ -10,9 +10,10 @@ import torch
 from compress.contracts import Needs
 from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.static import finish_static
+from compress.encoder.reshape.project import project_vectors
 from compress.errors import UserError
 from compress.modelfolder.sentence_head import EMBEDDING
-from compress.stages.reduce_dimensions import rotation
+from compress.stages.reduce_dimensions.rotation import find_directions
 from compress.stages.reduce_dimensions.spec import Spec
 from compress.stages.shared.model_shape import ModelShape, make_no_vectors_error
 from compress.stages.shared.originals import Original
@@ -63,11 +64,11 @@ class Stage:
                 do=f"give more texts, or {rows} dimensions or less",
             )  # fmt: skip
         vectors = self._embed(original, rows)
-        directions = rotation.find_directions(vectors, kept)
+        directions = find_directions(vectors, kept)
         units = torch.nn.functional.normalize(vectors, dim=1)
         share = float((units @ directions).square().sum() / len(units))
         c.say(f"{kept} of {head.labels} dimensions hold {share:.1%} of the squared length of the vectors")
-        made = rotation.rotate(loaded.model, directions).eval()
+        made = project_vectors(loaded.model, directions).eval()
         meta = original.meta(f"vectors turned to their principal directions: {kept} of {head.labels} dimensions")
         meta = meta.model_copy(update={"max_length": loaded.meta.max_length})
         return PreparedStage(
