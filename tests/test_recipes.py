@@ -140,6 +140,7 @@ def test_what_no_measurement_supports_is_marked_and_listed_last() -> None:
         "share-gradual",
         "share-pull",
         "embed-distil",
+        "embed-vectors",
         "embed-matryoshka",
         "rerank-distil",
         "text-distil",

@@ -248,8 +248,8 @@ GROUPS: Mapping[str, tuple[Any, ...]] = {
             "--teacher-column",
             metavar="NAME",
             multiple=True,
-            help="Column in which a teacher labelled the rows, instead of a teacher model: a value for each class; "
-            "repeat for one column per class or per annotator.",
+            help="Column in which a teacher labelled the rows, instead of a teacher model: a value for each class, or "
+            "the vector of a text; repeat for one column per class, dimension or annotator.",
         ),
         click.option(
             "--teacher-values",

@@ -261,7 +261,8 @@ class Task(ABC):
         return min(examples, len(rows))
 
     def encode_taught(self, examples: Examples, rows: Rows) -> np.ndarray:
-        """(N, C) logits of the examples that `encode` made of rows with teacher values; (T, C) of tagged words."""
+        """(N, C) logits, or vectors, of the examples that `encode` made of rows with teacher values; (T, C) of tagged
+        words."""
         assert isinstance(rows.taught, np.ndarray)
         assert len(examples) == len(rows)
         return rows.taught

@@ -85,10 +85,14 @@ def measure(
     shown = [shown_name(s, reference_name) for s in subjects]
     answered = [_answer(s, p, rows, max_length, say, watch) for s, p in zip(shown, predictors, strict=True)]
     reference = next((i for i, s in enumerate(subjects) if s.role == "teacher"), None)
-    if kind.label_free and reference is not None:
+    given = rows.taught if kind.label_free and isinstance(rows.taught, np.ndarray) else None
+    if given is not None:
+        answered = [_scored_against(p, a, given, rows) for p, a in zip(predictors, answered, strict=True)]
+    elif kind.label_free and reference is not None:
         parent = answered[reference]
         answered = [
-            a if a is parent else _scored_against(p, a, parent, rows) for p, a in zip(predictors, answered, strict=True)
+            a if a is parent else _scored_against(p, a, parent.logits, rows)
+            for p, a in zip(predictors, answered, strict=True)
         ]
     metric = kind.choose_metrics(names)[0]
     if cost.length is None and cost.texts is None:
@@ -119,6 +123,9 @@ def measure(
         if theirs is not None and reference is not None:
             values |= _compare_with_teacher(predictor, ours, theirs, rows, metric, bootstrap)
             values |= cost_ratios(costs[i], costs[reference])
+        if given is not None:
+            alike = predictor.task.compare(ours.logits, given, names, ours.examples, rows)
+            values |= compute_similarity(alike, bootstrap)
         if calibrated is not None and calibrated.values:
             values |= calibrated.values
         by_column = _sliced(compared, scored, parent, metric)
@@ -198,10 +205,10 @@ def _answer(
     return _Answered(examples, logits, scored, by_model)
 
 
-def _scored_against(predictor: Predictor, ours: _Answered, parent: _Answered, rows: Rows) -> _Answered:
-    """Rows without labels are scored by the parent's answers."""
+def _scored_against(predictor: Predictor, ours: _Answered, theirs: np.ndarray, rows: Rows) -> _Answered:
+    """Rows without labels are scored by the answers of the parent (N, D), or by those that columns of the data hold."""
     task, names = predictor.task, predictor.label_names
-    return replace(ours, scored=task.score_against(ours.logits, parent.logits, names, ours.examples, rows))
+    return replace(ours, scored=task.score_against(ours.logits, theirs, names, ours.examples, rows))
 
 
 def _compare(predictor: Predictor, ours: _Answered, theirs: _Answered, rows: Rows) -> Fidelity:

@@ -45,9 +45,8 @@ TRAIN = f"train longer or at another learning rate, use a larger model, {BASELIN
 NOTHING_TRAINED = f"start from a better model, {BASELINE}"
 
 
-NO_TEACHER = (
-    "the teacher is columns of the data, not a model: agreement with it, size reduction and speedup are not reported"
-)
+NO_TEACHER = "the teacher is columns of the data, not a model: {}size reduction and speedup are not reported"
+NO_AGREEMENT = "agreement with it, "
 
 
 class StageMeasurer:
@@ -109,7 +108,7 @@ class StageMeasurer:
         candidates = self._candidates(made, controls)
         steps = self._steps(measured)
         found = waterfall.rows(steps) if len(steps) > 1 else []
-        gain = measure_gain(measured)
+        gain, unknown = measure_gain(measured), NO_AGREEMENT if rows.taught is None else ""
         with contextlib.ExitStack() as scope:
             # A run that is to go on has its final figures when it is done: they are written once.
             own = log if self.selection.whole else scope.enter_context(self.stages.open_stage_run(log, last))
@@ -119,7 +118,7 @@ class StageMeasurer:
                 result=best_of(candidates).role if candidates else "student",
                 more=[
                     *(sentences(candidates, task_choice(table)[0]) if candidates else ()),
-                    *([NO_TEACHER] if self._has_column_teacher else ()),
+                    *([NO_TEACHER.format(unknown)] if self._has_column_teacher else ()),
                 ],
                 apart=[m.subject.role for m in measured if found and m.subject.role.startswith(STAGE)],
                 more_note=waterfall.note(found) if found else "",

@@ -364,8 +364,8 @@ def _sentence_files(
         return {}
     own, parent = (heads or {}).get("task"), info.heads.get("task")
     if own is not None and parent is not None:
-        resized = hidden not in (None, info.config.hidden)
-        if resized or (own.denses, own.labels) != (parent.denses, parent.labels):  # the files would be of other modules
+        narrower = bool(own.denses) and hidden not in (None, info.config.hidden)
+        if narrower or (own.denses, own.truncate) != (parent.denses, parent.truncate):  # the files are of other modules
             return prompt_files(folder, cut=False)
     if spec.own_pooling:
         return prompt_files(folder, cut=False)

@@ -205,3 +205,73 @@ def test_logits_that_are_called_probabilities(write: Write) -> None:
 def test_columns_that_cannot_be_meant(columns: tuple[str, ...], how: Any, message: str, write: Write) -> None:
     with pytest.raises(UserError, match=message):
         opened(write, [{"p": [0.1, 0.2, 0.7]}], *columns, **how)
+
+
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+def embedded(write: Write, cells: list[dict[str, Any]], *columns: str, **how: Any) -> Table:
+    """Texts with vectors, enough of them for splits."""
+    rows = [{"text": f"row {i}", **(cells[i] if i < len(cells) else cells[-1])} for i in range(30)]
+    file = write("texts.jsonl", rows)
+    return open_table(str(file), task="embedding", teacher=TeacherColumns(columns, **how), bad_rows="refuse")
+
+
+def test_vectors_of_all_splits_are_read(write: Write) -> None:
+    table = embedded(write, [{"v": [i + 1, 0.5]} for i in range(30)], "v")
+    for rows in table.splits.values():
+        assert isinstance(rows.taught, np.ndarray)
+        wanted = [[int(text.split()[1]) + 1, 0.5] for text in rows.texts]
+        assert rows.taught.tolist() == wanted
+    assert any("vectors of 2 dimensions in column v" in note for note in table.notes)
+
+
+def test_vectors_of_one_column_per_dimension(write: Write) -> None:
+    table = embedded(write, [{"v0": 1.0, "v1": -2, "v2": 3}], "v0", "v1", "v2")
+    taught = table.split("train").taught
+    assert isinstance(taught, np.ndarray)
+    assert taught[0].tolist() == [1, -2, 3]
+    many = {f"v{i}": i + 1.0 for i in range(12)}
+    assert any("in columns v0 … v11" in note for note in embedded(write, [many], *many).notes)
+
+
+def test_texts_without_a_vector_are_left_out(write: Write) -> None:
+    table = embedded(write, [{"v": None}, {"v": [1.0, 2.0]}], "v")
+    assert sum(map(len, table.splits.values())) == 29
+    assert any("1 row without teacher values and labels left out" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ([{"v": [1.0, 2.0]}] * 20 + [{"v": [1.0]}], "another number of dimensions"),
+        ([{"v": [1.0, 2.0]}] * 20 + [{"v": [1.0, None]}], "a value that is not a finite number"),
+        ([{"v": [1.0, 2.0]}] * 20 + [{"v": [1.0, "x"]}], "a value that is not a finite number"),
+        ([{"v": [1.0, 2.0]}] * 20 + [{"v": [0.0, 0.0]}], "a vector of zeros"),
+        ([{"v": "positive"}], "the teacher columns hold no vectors"),
+        ([{"v": 0.5}], "the teacher columns hold no vectors"),
+        ([{"w": [1.0]}], "teacher column 'v' not found"),
+    ],
+)
+def test_what_is_no_vector_is_told_by_row(cells: list[dict[str, Any]], told: str, write: Write) -> None:
+    with pytest.raises(UserError) as error:
+        embedded(write, cells, "v")
+    assert told in str(error.value)
+    if len(cells) > 1:
+        assert "row" in str(error.value)
+
+
+def test_vectors_have_no_other_form_and_belong_to_single_texts(write: Write) -> None:
+    with pytest.raises(UserError, match="hold vectors, not probabilities"):
+        embedded(write, [{"v": [1.0]}], "v", form="probabilities")
+    file = write("pairs.jsonl", [{"sentence1": f"a {i}", "sentence2": f"b {i}", "v": [1.0]} for i in range(30)])
+    with pytest.raises(UserError, match="teacher columns need single texts"):
+        open_table(str(file), task="embedding", teacher=TeacherColumns(("v",)))
+
+
+def test_a_split_without_vectors_is_named(write: Write) -> None:
+    rows = [{"text": f"row {i}", "v": [1.0, 2.0]} for i in range(20)]
+    folder = write("given/train.jsonl", rows).parent
+    write("given/test.jsonl", [{"text": "another"}])
+    with pytest.raises(UserError, match="no column 'v' in the test split"):
+        open_table(str(folder), task="embedding", teacher=TeacherColumns(("v",)))

@@ -5,7 +5,7 @@ import torch
 
 from compress.objectives.vector_similarity import Objective as VectorSimilarity
 from compress.objectives.vectors import Objective as Vectors
-from compress.stages.distill.vectors import fit_matrix, needs_width
+from compress.stages.distill.vectors import find_width_objective, fit_matrix
 
 
 def test_the_matrix_restores_what_a_linear_map_took():
@@ -21,6 +21,6 @@ def test_fewer_texts_than_dimensions_give_finite_numbers():
     assert fit_matrix(torch.randn(3, 8, generator=generator), torch.randn(3, 5, generator=generator)).abs().max() < 10
 
 
-@pytest.mark.parametrize(("objective", "needed"), [(Vectors(), True), (VectorSimilarity(), False)])
-def test_only_a_comparison_of_numbers_needs_one_width(objective, needed):
-    assert needs_width({"it": (1.0, objective)}) == needed
+@pytest.mark.parametrize(("objective", "found"), [(Vectors(), "it"), (VectorSimilarity(), None)])
+def test_only_a_comparison_of_numbers_needs_one_width(objective, found):
+    assert find_width_objective({"it": (1.0, objective)}) == found

@@ -18,6 +18,7 @@ from example_counts import thorough_but
 from long_text import check_limits
 from safetensors.torch import load_file
 from sentence_folders import TEXTS, as_sentence_transformers, check_carried, vectors
+from wordpiece import make_wordpiece_files
 
 from compress.api.model import load
 from compress.encoder.config.encoder import EncoderConfig
@@ -364,6 +365,61 @@ def test_a_student_of_another_hidden_size_gets_a_dense_module(
     np.testing.assert_allclose(theirs.encode(TEXTS), vectors(made, TEXTS), atol=1e-5)
     near = figures(compress("evaluate", made, "--against", mine, *DATA, "--json"))["quality/cosine"]
     assert near > 0.5, "the Dense module starts near the teacher's vectors"
+
+
+def test_vectors_from_a_column_of_the_data(mine: Path, compress: Cli, toy_vocabulary: list[str]) -> None:
+    """A student with its own tokenizer and hidden size comes near vectors that it sees no model of."""
+    done = compress(
+        "predict", mine, "--file", "texts.txt", "--output", "read", "--join", "read.jsonl", "--threads", "1"
+    )
+    assert done.code == 0, done.err
+    files = make_wordpiece_files(toy_vocabulary[:5] + toy_vocabulary[:4:-1])  # the same pieces under other numbers
+    own = EncoderConfig.uniform(vocabulary=len(toy_vocabulary), hidden=24, layers=2, heads=2, feed_forward=32)
+    save_model(Path("own"), Model(own, {}).initialize(5), tokenizer_files=files)
+    common = ("--recipe", "embed-vectors", "--student", "own", "--data", "read.jsonl", "--threads", "1")
+    words = (*common, "--teacher-column", "embedding", "--max-length", "24", "--batch-size", "8")
+    done = compress("distill", *words, "--steps", "120", "--learning-rate", "3e-3", "--output", "runs/own", "--json")
+    assert done.code == 0, done.err
+    assert "vectors of 16 dimensions in column embedding" in done.err
+    assert "a Dense module maps them to the teacher's 16" in done.err
+    (student,) = json.loads(done.out)["models"]
+    found = student["values"]
+    assert found["quality/cosine"] > 0.9
+    assert {*FIDELITY} <= found.keys()
+    (note,) = (line for line in json.loads(done.out)["notes"] if "columns of the data" in line)
+    assert "agreement" not in note
+    made = Path("runs/own/student")
+    same_vectors(made, made)
+    measured = figures(compress("evaluate", made, "--against", mine, *DATA, "--json"))
+    assert measured["quality/cosine"] > 0.9, "evaluated beside the model that computed them"
+
+    alone = ("--set", "stages.0.objectives=[{kind: vector_similarity}]", "--steps", "2", "--output", "runs/alone")
+    done = compress("distill", *words, *alone, "--json")
+    assert done.code == 0, done.err
+    assert inspect(Path("runs/alone/student")).heads["task"].labels == 24, "similarities need no common width"
+    found = json.loads(done.out)["models"][0]["values"]
+    assert "quality/cosine" not in found
+    assert {*FIDELITY} <= found.keys()
+
+    done = compress("distill", *common, "--output", "out", "--teacher-column", "embeding")
+    assert (done.code, done.line) == (
+        2, "error: read.jsonl: teacher column 'embeding' not found: neither the training rows nor the unlabelled ones "
+        "have it; did you mean 'embedding'?",
+    )  # fmt: skip
+    hidden = "stages.0.objectives=[{kind: vectors}, {kind: cosine_hidden}]"
+    done = compress("distill", *words, "--output", "out", "--set", hidden)
+    assert done.code == 2
+    assert "reads more of the teacher than its vectors" in done.line
+    assert "as in recipe embed-vectors" in done.line
+    assert not Path("out").exists()
+
+
+def test_shorter_vectors_of_a_stage_before_are_not_widened_again(mine: Path, compress: Cli) -> None:
+    words = ("reduce-dimensions", "mine", *DATA, "--recipe", "embed-matryoshka", "--dimensions", "8", "--output", "out")
+    done = compress(*words, "--steps", "2", "--set", "stages.1.objectives=[{kind: vectors}]")
+    assert done.code == 2
+    told = "objective vectors compares vectors of one width: the student's have 8 dimensions, the teacher's 16"
+    assert told in done.line
 
 
 def test_what_is_not_supported_is_rejected_before_any_work(mine: Path, compress: Cli) -> None:

@@ -25,7 +25,7 @@ from compress.data.tables.label_order import Labels
 from compress.data.tables.table import Rows, Table, drop_rows, first_rows
 from compress.data.task import METRIC, Choices, Task
 from compress.data.text import texts
-from compress.errors import UserError, format_count, printable
+from compress.errors import UserError, did_you_mean, format_count, printable
 from compress.storage.spill import spill
 
 ALL = ("train", "validation", "test")
@@ -93,6 +93,12 @@ def open_table(
     if "label" in roles:
         kind.choose_metrics(read.names)  # refuses one that it is not judged by
     reader = None if teacher is None else TeacherReader(teacher, kind, read.names)
+    if reader is not None and kind.label_free and ("text_pair" in roles or source.documents is not None):
+        raise UserError(
+            "teacher columns need single texts", where="--teacher-column",
+            why=f"{show_address(source.name)} has pairs or a search; each text has a vector",
+            do="give texts with their vectors, and evaluate the student on this data",
+        )  # fmt: skip
     rows = _read_splits(kind, source, roles, read, bad_rows, notes, told_apart, reader)
     if measured is not None and measured in rows and "train" not in rows:
         needed = (measured,)
@@ -120,7 +126,7 @@ def open_table(
             raise UserError("--pool is not supported with teacher columns", where="--pool", why=why, do="remove one")
         rows = _with_unlabelled(kind, rows, select_rows(pool, kind, rows, read.names, notes), read.names)
     if reader is not None:
-        rows = _fill_in(reader, rows, source.name, notes)
+        rows = _fill_in(reader, rows, source, notes)
     source_digest = digest = table.fingerprint(rows, kind.kind, read.names)
     if rows is not own:
         untaught = {split: replace(part, taught=None) for split, part in own.items()}
@@ -142,12 +148,20 @@ def _refuse_added_rows(kind: Task, *given: object) -> None:
             raise UserError(f"not supported for {kind.kind}", where=flag, why=why, do="remove it")
 
 
-def _fill_in(reader: TeacherReader, rows: Mapping[str, Rows], where: str, notes: list[str]) -> dict[str, Rows]:
+def _fill_in(reader: TeacherReader, rows: Mapping[str, Rows], source: Source, notes: list[str]) -> dict[str, Rows]:
     """The splits that are trained on, each row with what the teacher said of it, or else with its own label; rows
-    without labels of which the teacher said nothing are left out."""
+    without labels of which the teacher said nothing are left out. Vectors are also what validation and test rows are
+    compared with."""
     made, said = dict(rows), {}
-    for split in [s for s in TAUGHT if s in rows]:
+    somewhere = any(part.taught is not None for part in rows.values())
+    for split in [s for s in rows if s in TAUGHT or reader.by_vector]:
         part = rows[split]
+        if part.taught is None and reader.by_vector and somewhere:
+            raise UserError(
+                f"no column '{printable(reader.asked.names[0], 60)}' in the {split} split", where=source.name,
+                why="vectors are compared there",
+                do="add the column, or remove the split, which is then cut from the others",
+            )  # fmt: skip
         if part.taught is None:
             part = replace(part, taught=make_untaught(part.labels, reader.outputs))
         else:
@@ -168,9 +182,9 @@ def _fill_in(reader: TeacherReader, rows: Mapping[str, Rows], where: str, notes:
     if not said:
         columns = ", ".join(reader.asked.names)
         raise UserError(
-            f"teacher column '{printable(columns, 80)}' not found", where=where,
-            why="neither the training rows nor the unlabelled ones have it", do="name a column of the data, or of "
-            "--unlabelled",
+            f"teacher column '{printable(columns, 80)}' not found", where=source.name,
+            why="neither the training rows nor the unlabelled ones have it",
+            do=did_you_mean(columns, [str(name) for name in source.first.columns]),
         )  # fmt: skip
     notes += reader.describe(said)
     return made
@@ -267,7 +281,7 @@ def _read_splits(
             continue
         part = _read_rows(
             task, frame, roles, read.numbers.get(split), read.names, f"{source.name}: {split}", bad_rows, notes,
-            others, reader if split in TAUGHT else None,
+            others, reader if split in TAUGHT or task.label_free else None,
         )  # fmt: skip
         rows[split] = part if source.documents is None else replace(part, documents=source.documents)
     return rows

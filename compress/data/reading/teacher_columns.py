@@ -1,4 +1,4 @@
-"""What a teacher said of each row, as columns of the data: probabilities, logits, scores or labels → logits.
+"""What a teacher said of each row, as columns of the data: probabilities, logits, scores or labels → logits; vectors.
 
 The teacher may be anything that wrote them: a model behind an API, an ensemble, several annotators.
 """
@@ -23,7 +23,7 @@ from compress.data.task import Task
 from compress.errors import UserError, did_you_mean, format_count, printable
 from compress.storage.spill import Spool, spill
 
-Form = Literal["auto", "probabilities", "logits", "scores", "labels"]
+Form = Literal["auto", "probabilities", "logits", "scores", "labels", "vectors"]
 LEAST = 1e-6
 """The smallest probability: its logarithm stays finite."""
 SUM_ERROR = 0.02
@@ -33,8 +33,8 @@ LOOKED_AT = 1000  # rows that tell what the columns hold
 
 @dataclass(frozen=True)
 class TeacherColumns:
-    """names: of the columns: one, one for each class, or one for each of several annotators.  noise: share of wrong
-    ones among labels."""
+    """names: of the columns: one, one for each class or dimension, or one for each of several annotators.  noise: share
+    of wrong ones among labels."""
 
     names: tuple[str, ...]
     form: Form = "auto"
@@ -52,14 +52,18 @@ class TeacherReader:
             do = "use --long-text cut" if kind != "question_answering" else "give answers as the label column"
             raise UserError(f"teacher columns are not supported for {what}", where="--teacher-column", do=do)
         self.asked, self.labels, self.by_word = asked, [str(name) for name in labels], kind == "token_classification"
+        self.by_vector = kind == "embedding"
         scores = self.problem == "regression"
+        if self.by_vector and asked.form != "auto":
+            what = f"teacher columns of {task.kind} hold vectors, not {asked.form}"
+            raise UserError(what, where="--teacher-values", do="remove --teacher-values")
         if asked.form != "auto" and (asked.form == "scores") != scores:
             do = "remove --teacher-values" if scores else "use probabilities, logits or labels"
             what = f"teacher columns of {task.kind} cannot hold {asked.form}"
             raise UserError(what, where="--teacher-values", do=do)
-        self.outputs = task.count_outputs(labels)
+        self.outputs = 1 if self.by_vector else task.count_outputs(labels)  # of vectors, the first says how many
         self.places = {name: i for i, name in enumerate(self.labels)}
-        self.form: Form = "scores" if self.problem == "regression" else asked.form
+        self.form: Form = "scores" if scores else "vectors" if self.by_vector else asked.form
         self.split_columns = False
         self._settled = False
         if asked.noise and self.form not in ("auto", "labels"):
@@ -67,8 +71,8 @@ class TeacherReader:
             raise UserError("only applies to labels", where="--teacher-noise", why=f"found {self.form}", do=do)
 
     def read(self, frame: Frame, where: str, lengths: np.ndarray | None = None) -> LabelArray | None:
-        """(N, C) float32 logits, of tags a `Ragged` (W, C); NaN for rows of which the teacher said nothing. None where
-        the rows have none of the columns. lengths: (N,) words of each row, of tags.
+        """(N, C) float32 logits, of tags a `Ragged` (W, C), of texts vectors (N, D); NaN for rows of which the teacher
+        said nothing. None where the rows have none of the columns. lengths: (N,) words of each row, of tags.
 
         Raises UserError for cells that are no such values, with counts and the first rows.
         """
@@ -92,6 +96,9 @@ class TeacherReader:
         items = [item for column in cells for cell in column for item in (_list_of(cell) if self.by_word else [cell])]
         if not items:
             raise UserError("the teacher columns are empty", where=where)
+        if self.by_vector:
+            self._settle_vectors(columns, items, where)
+            return
         numbers = [_number(item) for item in items]
         single = None not in numbers
         whole = all(isinstance(number, int) for number in numbers)
@@ -106,6 +113,21 @@ class TeacherReader:
         if self.asked.noise and self.form != "labels":
             why = f"the columns hold {self.form}"
             raise UserError("only applies to labels", where="--teacher-noise", why=why, do="remove it")
+        self._settled = True
+
+    def _settle_vectors(self, columns: Sequence[Column], items: Sequence[Any], where: str) -> None:
+        """How many dimensions there are: of the first vector, or a column each."""
+        self.split_columns = len(columns) > 1 and not isinstance(items[0], list)
+        if self.split_columns:
+            self.outputs, self._order = len(columns), list(range(len(columns)))
+        elif len(columns) > 1 or not isinstance(items[0], list):
+            why = f"found {len(columns)} columns of lists" if len(columns) > 1 else (
+                f"the first value is {printable(repr(items[0]), 40)}"
+            )  # fmt: skip
+            do = "name one column with a list of numbers for each text, or one column per dimension"
+            raise UserError("the teacher columns hold no vectors", where=where, why=why, do=do)
+        else:
+            self.outputs = len(items[0])
         self._settled = True
 
     def _guess(self, items: Sequence[Any], cells: Sequence[Sequence[Any]]) -> Form:
@@ -143,6 +165,8 @@ class TeacherReader:
             if all(map(_is_missing, cells)):
                 return self._nothing()
             found = [_number(cells[place]) for place in self._order]
+            if self.by_vector:
+                return self._vector(found, number, bad)
             return self._logits([math.nan if x is None else float(x) for x in found], number, bad)
         said = [self._item(cell, number, bad) for cell in cells if not _is_missing(cell)]
         return self._nothing() if not said else said[0] if len(said) == 1 else self._mean(said)
@@ -167,6 +191,8 @@ class TeacherReader:
 
     def _item(self, cell: Any, number: int, bad: _Problems) -> np.ndarray:
         cell = _parsed(cell)
+        if self.by_vector:
+            return self._vector(cell if isinstance(cell, list) else [cell], number, bad)
         if self.form == "labels":
             return self._of_labels(cell, number, bad)
         try:
@@ -240,6 +266,27 @@ class TeacherReader:
             return _to_logits(row if several else row / total, several)
         return self._nothing()
 
+    def _vector(self, cell: Sequence[Any], number: int, bad: _Problems) -> np.ndarray:
+        """(D,) of one text."""
+        try:
+            row = np.asarray(cell, dtype=np.float64)
+        except (TypeError, ValueError):
+            row = np.array([np.nan if (x := _number(value)) is None else x for value in cell])
+        if row.shape != (self.outputs,):
+            why = f"{row.size}, the first vector has {self.outputs}"
+            bad.add("with another number of dimensions", number, why, "give vectors of one model")
+        elif not np.isfinite(row).all():
+            place = int(np.flatnonzero(~np.isfinite(row))[0])
+            shown = printable(repr(cell[place]), 40)
+            bad.add(
+                "with a value that is not a finite number", number, f"dimension {place + 1} is {shown}", "fill it in"
+            )
+        elif not row.any():
+            bad.add("with a vector of zeros", number, "it has no direction", "remove the row, or compute it again")
+        else:
+            return row.astype(np.float32)
+        return self._nothing()
+
     def _mean(self, said: Sequence[np.ndarray]) -> np.ndarray:
         """Several opinions as one: the mean of their probabilities, or of scores."""
         rows = np.stack(said).astype(np.float64)
@@ -287,13 +334,19 @@ class TeacherReader:
     def describe(self, splits: Mapping[str, tuple[LabelArray, LabelArray]]) -> list[str]:
         """What was read. splits: name → (logits before they were filled in, labels)."""
         counts = ", ".join(f"{format_count(int((~find_untaught(t)).sum()))} of {s}" for s, (t, _) in splits.items())
-        who = f"column{'s' if len(self.asked.names) > 1 else ''} {', '.join(self.asked.names)}"
+        what = f"vectors of {self.outputs:,} dimensions" if self.by_vector else self.form
+        who = f"column{'s' if len(self.asked.names) > 1 else ''} {_list_names(self.asked.names)}"
         noise = f" (assumed wrong: {self.asked.noise:.1%})" if self.asked.noise else ""
-        notes = [f"teacher: {self.form} in {who}{noise}: {counts}"]
+        notes = [f"teacher: {what} in {who}{noise}: {counts}"]
         rate = agreement_with_labels(*splits["train"]) if "train" in splits else None
         if rate is not None:
             notes.append(f"teacher: right on {rate[0]:.1%} of {rate[1]:,} labelled training rows")
         return notes
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """All, or the first and last of many."""
+    return ", ".join(names) if len(names) <= 10 else f"{names[0]} … {names[-1]}"
 
 
 def make_untaught(labels: LabelArray, outputs: int) -> LabelArray:

@@ -191,9 +191,6 @@ class Task(FormTask):
             return len(rows) + len(documents_of(rows) if rows.documents is None else rows.documents)
         return len(rows) * (2 if form == "scored pairs" else 1)
 
-    def encode_taught(self, examples: Examples, rows: Rows) -> np.ndarray:
-        raise UserError("columns of a teacher are not supported for embeddings", where="--teacher-column")
-
     def encode_texts(
         self, tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
     ) -> Examples:

@@ -17,6 +17,7 @@ from compress.encoder.config.encoder import HeadConfig
 from compress.errors import UserError
 from compress.stages.distill.initialization import Answers
 from compress.stages.distill.spec import Spec
+from compress.stages.distill.vectors import OWN
 
 ONLY_LOGITS = Needs(logits=True)
 COLUMNS = "columns of the data"
@@ -24,7 +25,7 @@ COLUMNS = "columns of the data"
 
 
 class ColumnTeacher:
-    """Is a `Teacher`: gives the logits of the rows of a batch and nothing else.
+    """Is a `Teacher`: gives the logits, or vectors, of the rows of a batch and nothing else.
 
     logits: (N, C) of the training rows, or (T, C) of their tokens.  examples: the training rows.
     """
@@ -45,16 +46,21 @@ class ColumnTeacher:
         return 0
 
 
-def check_columns_suffice(spec: Spec, objectives: Mapping[str, tuple[float, nn.Module]], *, tagged: bool) -> None:
+def check_columns_suffice(
+    spec: Spec, objectives: Mapping[str, tuple[float, nn.Module]], *, tagged: bool, embeds: bool = False
+) -> None:
     """Raise UserError for objectives that look inside a teacher, and for options that need one.
 
-    tagged: the columns hold tags of tokens."""
+    tagged: the columns hold tags of tokens.  embeds: they hold vectors."""
     for name, (_, objective) in objectives.items():
         needs = getattr(objective, "teacher_needs")  # noqa: B009 - of every objective
         if needs is not None and needs != ONLY_LOGITS:
+            what, do = ("vectors", f"{OWN}, as in recipe embed-vectors") if embeds else (
+                "predictions", "soft_targets and hard_labels, as in recipe distilbert-task"
+            )  # fmt: skip
             raise UserError(
-                f"objective {name} reads more of the teacher than its predictions, which are all that columns hold",
-                where="--teacher-column", do="use soft_targets and hard_labels, as in recipe distilbert-task",
+                f"objective {name} reads more of the teacher than its {what}, which are all that columns hold",
+                where="--teacher-column", do=f"use {do}",
             )  # fmt: skip
     unread = {"augmentation": spec.augmentation, "cache": spec.cache}
     for name, value in unread.items():
@@ -69,8 +75,12 @@ def check_columns_suffice(spec: Spec, objectives: Mapping[str, tuple[float, nn.M
 
 
 def head_of_table(table: Table) -> Answers:
-    """The head of a model for the labels of a table."""
+    """The head of a model for the labels of a table; for its vectors one with mean pooling."""
     task = task_of(table.task)
     kind, problem = task.head
+    if task.label_free:
+        taught = table.split("train").taught
+        assert isinstance(taught, np.ndarray)
+        return Answers(HeadConfig(kind=kind, labels=taught.shape[1], pooling="mean", normalize=True))
     return Answers(HeadConfig(kind=kind, labels=task.count_outputs(table.label_names), problem=problem),
                    tuple(table.label_names))  # fmt: skip

@@ -14,7 +14,6 @@ from torch import nn
 
 from compress.contracts import BatchSource, Teacher
 from compress.data.batches.evaluation_batches import evaluation_batches
-from compress.data.batches.examples import Examples
 from compress.data.batches.paired import PairedBatches
 from compress.data.batches.ragged import Ragged
 from compress.data.tables.table import Rows
@@ -41,7 +40,7 @@ from compress.stages.distill.text_agreement import TextAgreement
 from compress.stages.distill.text_rows import Models, TextRows, choose_text_rows
 from compress.stages.distill.two_tokenizers import TwoTokenizers, check_answers_rows
 from compress.stages.distill.tying import Tying
-from compress.stages.distill.vectors import check_objectives, match_width, needs_width
+from compress.stages.distill.vectors import check_objectives, find_width_objective, make_width_error, match_width
 from compress.stages.shared.folder_meta import folder_meta
 from compress.stages.shared.labelled_data import task_max_length
 from compress.stages.shared.stage import PreparedStage, StageContext, StageOutput, require_folder
@@ -81,16 +80,17 @@ class TaskPreparation(Preparation):
         if not c.recipe.has_column_teacher:
             self.folder = require_folder(c.teacher, "a teacher with a task head", "--teacher", "distill")
         self.table = c.table()
+        task = task_of(self.table.task)
+        self.is_label_free = task.label_free
         self.labelled, columns = len(self.table.split("train")), self.table.split("train").taught
         self.by_columns = columns is not None
         if self.by_columns:
-            check_columns_suffice(spec, build_objectives(spec), tagged=isinstance(columns, Ragged))
+            tagged, embeds = isinstance(columns, Ragged), self.is_label_free
+            check_columns_suffice(spec, build_objectives(spec), tagged=tagged, embeds=embeds)
         self.teacher = self._load_teacher()
-        task = task_of(self.table.task)
-        self.is_label_free = task.label_free
         check_objectives(build_objectives(spec), spec, task)
         check_ranking(build_objectives(spec), spec, task)
-        answers = None if self.is_label_free else head_of_table(self.table)
+        answers = None if self.is_label_free and not self.by_columns else head_of_table(self.table)
         self.begun = initialization.origin(spec.student, c, self.teacher, "task", answers)
         self.is_alien = self.teacher is not None and self.check_tokens(self.begun, self.teacher)
         if self.is_alien:
@@ -110,7 +110,9 @@ class TaskPreparation(Preparation):
         if self.is_label_free:
             raise UserError(
                 "student and teacher have different tokenizers", where=str(self.begun.folder),
-                why="vectors are compared on the same tokens", do="use a student with the teacher's tokenizer",
+                why="vectors are compared on the same tokens",
+                do="use a student with the teacher's tokenizer, or give the teacher's vectors as a column of the data "
+                "(recipe embed-vectors)",
             )  # fmt: skip
         check_answers_rows(self.table, build_objectives(self.spec), str(self.begun.folder))
 
@@ -126,7 +128,7 @@ class TaskPreparation(Preparation):
         )  # fmt: skip
         by_query = any(getattr(objective, "by_query", False) for _, objective in build_objectives(spec).values())
         source = data.source(spec.training, c.seed, by_query=by_query)
-        student = self._initialize_for_training(data.train)
+        student = self._initialize_for_training(data)
         taught_by = self.teacher or self.reader
         objectives = self.bind_objectives(student, taught_by.model, source, self.begun.copied)
         both = self._read_with_both(objectives)
@@ -196,31 +198,45 @@ class TaskPreparation(Preparation):
             None if self.by_columns else self.teacher,
             lambda: self.load_live(self.context.precision),
             fingerprint,
-            lambda: self._initialize(TaskData.encode(self.table, self.reader, quiet).train, quiet),
+            lambda: self._initialize(TaskData.encode(self.table, self.reader, quiet), quiet),
             self.reader,
         )
         return choose_text_rows(self.spec, self.table, self.context, augmented, models)
 
     # --- the student ------------------------------------------------------------------------------------------
 
-    def _initialize(self, train: Examples, context: StageContext) -> Model:
-        sample = lambda: initialization.first_rows(train, self.labelled, context)  # noqa: E731
+    def _initialize(self, data: TaskData, context: StageContext) -> Model:
+        sample = lambda: initialization.first_rows(data.train, self.labelled, context)  # noqa: E731
         student = initialization.initialize_student(self.begun, context, "task", sample)
-        if self.teacher is not None and self.is_label_free and needs_width(build_objectives(self.spec)):
-            student = match_width(student, self.teacher.heads["task"].labels, train, self._ask_teacher, context)
-        return student
+        objective = find_width_objective(build_objectives(self.spec)) if self.is_label_free else None
+        if objective is None:
+            return student
+        ours, theirs = student.head_configs["task"].labels, self._count_dimensions()
+        if ours != theirs and self.begun.how is None:
+            raise make_width_error(objective, ours, theirs)
+        return match_width(student, theirs, data.train, lambda places: self._ask_for_vectors(data, places), context)
 
-    def _ask_teacher(self, examples: Examples) -> np.ndarray:
-        """Its vectors (N, D)."""
-        c = self.context
-        batches = (batch.to(c.device) for batch in evaluation_batches(examples, SPREAD_TOKENS))
-        return collect_logits(self.load_live(c.precision), batches, examples)
+    def _count_dimensions(self) -> int:
+        """Of the teacher's vectors."""
+        taught = self.table.split("train").taught
+        if isinstance(taught, np.ndarray):
+            return taught.shape[1]
+        assert self.teacher is not None
+        return self.teacher.heads["task"].labels
 
-    def _initialize_for_training(self, train: Examples) -> Model:
+    def _ask_for_vectors(self, data: TaskData, places: np.ndarray) -> np.ndarray:
+        """(N, D) of these training texts by the teacher."""
+        if data.taught is not None:
+            return data.taught[places]
+        c, some = self.context, data.train.take(places)
+        batches = (batch.to(c.device) for batch in evaluation_batches(some, SPREAD_TOKENS))
+        return collect_logits(self.load_live(c.precision), batches, some)
+
+    def _initialize_for_training(self, data: TaskData) -> Model:
         """The student with quantizers and dropout as the recipe has them."""
         c, spec = self.context, self.spec
-        sample = lambda: sample_batches(train, self.labelled, self.calibration_rows, c)  # noqa: E731
-        student = add_quantizers(self._initialize(train, c), spec, c, sample)
+        sample = lambda: sample_batches(data.train, self.labelled, self.calibration_rows, c)  # noqa: E731
+        student = add_quantizers(self._initialize(data, c), spec, c, sample)
         student = set_dropout(student, spec.dropout)
         keep_silent(student)
         return student
@@ -256,7 +272,8 @@ class TaskPreparation(Preparation):
         if self.teacher is None or self.by_columns:
             assert data.taught is not None
             columns = ColumnTeacher(data.taught, data.train) if spec.asks_teacher() else None
-            return _Teaching(TeacherSetup(columns), None, compare_with_labels(data.taught, data.train, self.labelled))
+            figures = {} if self.is_label_free else compare_with_labels(data.taught, data.train, self.labelled)
+            return _Teaching(TeacherSetup(columns), None, figures)
         plain = self.load_live
         live = functools.cache(lambda precision: AlignedTeacher(plain(precision)) if both else plain(precision))
         length = task_max_length(c.recipe)
@@ -278,11 +295,9 @@ class TaskPreparation(Preparation):
         c, table = self.context, self.table
         parent = None if asked is None else lambda: asked
         validate, select, watched = task_validation(data, table, c, parent=parent), task_choice(table), WATCHED
-        taught_by = (self.teacher or self.reader).model
-        if self.is_label_free and select[0] == COSINE:
-            widths = {model.head_configs["task"].labels for model in (student, taught_by)}
-            if len(widths) > 1:
-                select = ("loss", "min")  # vectors of other widths have no cosine
+        by_cosine = self.is_label_free and select[0] == COSINE
+        if by_cosine and student.head_configs["task"].labels != self._count_dimensions():
+            select = ("loss", "min")  # vectors of other widths have no cosine
         if text.held_out is None:
             return validate, select, watched
         carried = None if both is None else both.build_teacher_batches

@@ -21,41 +21,50 @@ from compress.stages.shared.stage import StageContext
 from compress.stages.shared.task_data import SPREAD_TOKENS
 from compress.stages.shared.validation import collect_logits
 
-_OWN = "vectors and vector_similarity"
+OWN = "vectors and vector_similarity"
 FITTED_TEXTS = 4096
 """Most texts to which a Dense module is fitted."""
 RIDGE = 1e-3
 """Of the mean square of a dimension: what is added so that few texts give no wild matrix."""
 
 
-def needs_width(objectives: Mapping[str, tuple[float, nn.Module]]) -> bool:
-    """Whether one of them compares the vectors of student and teacher number by number."""
-    found = (objective for _, objective in objectives.values() if getattr(objective, "of_vectors", False))
-    return any(not getattr(objective, "any_width", False) for objective in found)
+def find_width_objective(objectives: Mapping[str, tuple[float, nn.Module]]) -> str | None:
+    """The first that compares the vectors of student and teacher number by number; None: there is none."""
+    found = (name for name, (_, o) in objectives.items() if getattr(o, "of_vectors", False))
+    return next((name for name in found if not getattr(objectives[name][1], "any_width", False)), None)
+
+
+def make_width_error(objective: str, ours: int, theirs: int) -> UserError:
+    """Of a stage before, which made the vectors as wide as they are."""
+    return UserError(
+        f"objective {objective} compares vectors of one width", where="objectives",
+        why=f"the student's have {ours} dimensions, the teacher's {theirs}", do="use vector_similarity",
+    )  # fmt: skip
 
 
 def match_width(
     student: Model,
     width: int,
     train: Examples,
-    ask: Callable[[Examples], np.ndarray],
+    ask: Callable[[np.ndarray], np.ndarray],
     context: StageContext,
 ) -> Model:
     """The student with vectors of the teacher's `width` D: its own, multiplied by the matrix (d, D) that brings their
     directions nearest to the teacher's, by ridge regression on texts of `train`. (A Dense module: Reimers and Gurevych,
     arXiv 2004.09813, reduce the teacher's vectors instead.)
 
-    ask: some of the examples → the teacher's vectors (N, D).
+    ask: places of N examples → the teacher's vectors (N, D) of them.
     """
     own = student.head_configs["task"].labels
     if own == width:
         return student
-    some = train.take(spread_places(len(train), FITTED_TEXTS))
+    places = spread_places(len(train), FITTED_TEXTS)
+    some = train.take(places)
     batches = (batch.to(context.device) for batch in evaluation_batches(some, SPREAD_TOKENS))
     mode = student.training
     with torch.no_grad():
         ours = collect_logits(student.eval(), batches, some)
-    matrix = fit_matrix(torch.from_numpy(ours), torch.from_numpy(ask(some)))
+    matrix = fit_matrix(torch.from_numpy(ours), torch.from_numpy(ask(places)))
     context.say(
         f"the student's vectors have {own} dimensions; a Dense module maps them to the teacher's {width} "
         f"(initialized by least squares on {format_count(len(some), 'text')})"
@@ -84,7 +93,7 @@ def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Sp
             raise UserError(
                 f"objective {name} needs the outputs of a task head, and this is an embedding model",
                 where="objectives",
-                do=f"for a smaller embedding model use {_OWN}, as in recipe embed-distil; for a classifier or tagger, "
+                do=f"for a smaller embedding model use {OWN}, as in recipe embed-distil; for a classifier or tagger, "
                 "first run compress finetune on it",
             )  # fmt: skip
         raise make_vector_objective_error(name, ranks=task.ranks)

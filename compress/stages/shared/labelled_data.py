@@ -11,7 +11,7 @@ from compress.data.reading.teacher_columns import TeacherColumns
 from compress.data.tables import groups
 from compress.data.tables.table import Table
 from compress.data.task import METRIC
-from compress.data.tasks import find_bound
+from compress.data.tasks import embedding, find_bound
 from compress.errors import UserError
 from compress.modelfolder.folder import FolderInfo
 from compress.recipe import Recipe
@@ -43,7 +43,7 @@ def open_table_of(
     compared = groups.columns_of([recipe.evaluation.group_column or groups.LABEL])
     return open_table(
         d.source,
-        task=d.task,
+        task=d.task or _task_of_columns(recipe),
         text_column=d.text_column,
         text_pair_column=d.text_pair_column,
         label_column=d.label_column,
@@ -65,6 +65,13 @@ def open_table_of(
         bare=bare,
         measured=measured,
     )
+
+
+def _task_of_columns(recipe: Recipe) -> str | None:
+    """Where teacher columns are learned as vectors, no model says that texts are embedded; the objectives do."""
+    assert recipe.data is not None
+    reads = recipe.data.teacher_columns is not None and any(stage.vector_objective() for stage in recipe.stages)
+    return embedding.Task.kind if reads else None
 
 
 def _request_pool(

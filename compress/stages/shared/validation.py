@@ -46,14 +46,14 @@ def task_validation(
 ) -> Callable[[nn.Module], dict[str, float]]:
     """The task's main metric, and the loss on the labels, of the student on the validation rows of the data.
 
-    parent: whose outputs rows without labels are scored by, where the task can be.
+    parent: whose outputs rows without labels are scored by, where the task can be; columns of the data come first.
     """
     examples, rows = data.validation, data.held_out
     assert rows is not None
     batches = BatchesOnDevice(evaluation_batches(examples, VALIDATION_TOKENS), len(examples.ids), context.device)
     task, names = task_of(table.task, table.settings), table.label_names
     metric = task.choose_metrics(names)[0]
-    theirs: list[np.ndarray] = []
+    theirs = [rows.taught] if task.label_free and isinstance(rows.taught, np.ndarray) else []
 
     def validate(module: nn.Module) -> dict[str, float]:
         hard, shared = HardLabels(), share_out(batches.tokens)
@@ -72,9 +72,9 @@ def task_validation(
             return {}
         ours = restore_order(examples, ((rows_, logits) for _, _, rows_, logits in parts))
         loss, counted = sum(mean * count for mean, count, *_ in parts), sum(count for _, count, *_ in parts)
-        if task.label_free and parent is not None:
-            if not theirs:
-                theirs.append(collect_logits(parent(), batches, examples))
+        if task.label_free and parent is not None and not theirs:
+            theirs.append(collect_logits(parent(), batches, examples))
+        if theirs:
             value = task.score_against(ours, theirs[0], names, examples, rows).value(metric)
             distance = mean_distance(ours, theirs[0], by_neighbours=metric == OVERLAP)
             return {metric: value if math.isfinite(value) else 0.0, "loss": distance}
