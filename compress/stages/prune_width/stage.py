@@ -46,7 +46,9 @@ class Stage:
         if made is not None and made.embeds and self.spec.hidden is not None:
             raise UserError(
                 "narrower hidden states are not supported for sentence embeddings", where="hidden",
-                why="the vectors would be narrower too", do="prune heads and neurons",
+                why="the vectors would be narrower too",
+                do="prune heads and neurons, or distil a narrower student: compress distill --recipe embed-distil "
+                "--hidden-size N",
             )  # fmt: skip
         if made is None or made.config is None:
             return made
