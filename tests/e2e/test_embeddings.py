@@ -386,6 +386,7 @@ def test_vectors_from_a_column_of_the_data(mine: Path, compress: Cli, toy_vocabu
     found = student["values"]
     assert found["quality/cosine"] > 0.9
     assert {*FIDELITY} <= found.keys()
+    assert (found["rows/labelled"], found["rows/teacher_labelled"]) == (0, 200)
     (note,) = (line for line in json.loads(done.out)["notes"] if "columns of the data" in line)
     assert "agreement" not in note
     made = Path("runs/own/student")

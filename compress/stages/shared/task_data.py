@@ -114,7 +114,7 @@ class TaskData:
     def count_rows(self, table: Table) -> dict[str, int]:
         """How many of the training rows have labels, and how many only the teacher's."""
         task = task_of(table.task, table.settings)
-        taught = sum(int(task.find_unlabelled(rows.labels).sum()) for rows in self.rows[1:])
+        taught = sum(int(task.find_unlabelled(rows.labels).sum()) for rows in self.rows)
         return {LABELLED: sum(map(len, self.rows)) - taught, TAUGHT: taught}
 
     def source(self, plan: TrainingPlan, seed: int, *, by_query: bool = False) -> BatchSource:
