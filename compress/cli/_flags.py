@@ -147,16 +147,25 @@ def check_given(table: Table, values: Mapping[str, Any]) -> None:
 
 def _check_inputs(table: Table, values: Mapping[str, Any]) -> None:
     """`require_inputs` from the command line alone: what it does not name, --set may."""
-    model = values.get("teacher") or values.get("model") or values.get("model_again")
+    model = values.get("teacher") or values.get("model") or values.get("model_again") or values.get("teacher_column")
     data, corpus = values.get("data"), values.get("corpus")
     if (model and (data or corpus)) or values.get("set_"):  # flags may do away with the other
         return
     from compress.recipe import LoadedRecipe
 
     name = values.get("recipe") or table.recipe_for(values)
-    given = {"teacher": model, "data.source": data or corpus, "corpus.source": corpus}
+    loaded = LoadedRecipe.read(name)
+    given = {
+        "teacher": model, "data.source": data or (None if _reads_text_only(loaded.content) else corpus),
+        "corpus.source": corpus,
+    }  # fmt: skip
     changed = {key for key, value in given.items() if value}
-    require_inputs(table, name, LoadedRecipe.read(name), changed, model if isinstance(model, str) else None)
+    require_inputs(table, name, loaded, changed, model if isinstance(model, str) else None)
+
+
+def _reads_text_only(content: Mapping[str, Any]) -> bool:
+    """Whether the stages of a recipe read plain text and no rows."""
+    return all(stage.get("level") == "general" for stage in content["stages"])
 
 
 # --- flags → recipe ---------------------------------------------------------------------------------------------
@@ -326,6 +335,7 @@ def require_inputs(
     changed: keys that the command line sets.  model: MODEL, where it is not in the recipe yet.
     """
     from compress.recipe.library import names as recipe_names
+    from compress.recipe.library import read_command
 
     if name in COMPLETE or name not in recipe_names():
         return
@@ -334,15 +344,21 @@ def require_inputs(
     flag = "--teacher" if table.kind == "distill" else "MODEL"
     what = "--model FOLDER" if table.kind == "finetune" else "--teacher FOLDER" if flag == "--teacher" else "FOLDER"
     recipe_flag = "" if name == table.recipe else f"--recipe {name} "
-    on_text = all(stage.get("level") == "general" for stage in content["stages"])
+    on_text = _reads_text_only(content)
     example = f"compress {command} {recipe_flag}{what} {'--corpus TEXT' if on_text else '--data DATA'}"
     if on_text and (unread := next((flag for path, flag in DATA_FLAGS.items() if path in changed), None)) is not None:
         raise UserError(
             f"has no effect: recipe {name} reads plain text only", where=unread,
             do="use --corpus; labelled data is for the student: compress finetune --model STUDENT --data DATA",
         )  # fmt: skip
-    if content.get("teacher") is not None and not named & {"teacher", "teachers"}:
-        raise UserError("a model is required", where=flag, do=f"{example}; to try it without one, add --demo")
+    has_own = bool(content.get("teacher") or content.get("teachers"))
+    if not has_own and "teacher" in content:  # its first line says what it needs instead
+        example = read_command(name)
+    if {"teacher", "teachers"} & content.keys() and not named & {"teacher", "teachers"}:
+        if (columns := DATA_FLAGS["data.teacher_columns"]) in example:
+            raise UserError("a column with the teacher's outputs is required", where=columns, do=example)
+        without = "; to try it without one, add --demo" if has_own else ""
+        raise UserError("a model is required", where=flag, do=example + without)
     if content.get("data") is not None and "data.source" not in changed:
         parent = model or content.get("teacher") or content.get("model")
         raise UserError(

@@ -24,6 +24,12 @@ def names() -> list[str]:
     return sorted(path.stem for path in folder().glob("*.yaml"))
 
 
+def read_command(name: str) -> str:
+    """The command at the head of a shipped recipe."""
+    with (folder() / f"{name}.yaml").open(encoding="utf-8") as file:
+        return file.readline().removeprefix("# ").strip()
+
+
 def is_path(name: str) -> bool:
     """Whether this names a file rather than a shipped recipe."""
     return name.endswith(SUFFIXES) or "/" in name or "\\" in name

@@ -32,6 +32,17 @@ CASES = {
     "--pretrained; remove one of them",
     "distill --recipe text-distil": "--teacher: a model is required; compress distill --recipe text-distil --teacher "
     "FOLDER --corpus TEXT; to try it",
+    "distill --recipe text-distil --corpus opinions-corpus": "--teacher: a model is required; compress distill",
+    "distill --recipe embed-distil --data opinions": "--teacher: a model is required; compress distill --recipe "
+    "embed-distil --teacher FOLDER --data TEXTS",
+    "distill --recipe embed-vectors --data opinions --student mine": "--teacher-column: a column with the teacher's "
+    "outputs is required; compress distill --recipe embed-vectors --student FOLDER --data TEXTS --teacher-column",
+    "distill --recipe embed-vectors --student mine --teacher-column embedding": f"--data: {WANTED}; compress distill "
+    "--recipe embed-vectors --student FOLDER --data TEXTS --teacher-column embedding",
+    "distill --recipe multi-teacher --data opinions": "--teacher: a model is required; compress distill --recipe "
+    "multi-teacher --teacher FOLDER --data DATA; to try it without one, add --demo",
+    "make-static --recipe embed-static --data opinions": "MODEL: a model is required; compress make-static FOLDER "
+    "--recipe embed-static --data TEXTS",
     "distill --recipe text-distil --teacher mine": "--corpus: plain text is required; add --corpus FILE",
     f"{ON_TEXT} --unlabelled opinions": "--unlabelled: has no effect: recipe text-distil reads plain text only; use "
     "--corpus; labelled data is for the student: compress finetune",
@@ -68,3 +79,14 @@ def test_what_may_use_built_in_data() -> None:
 def test_demo_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["quantize", "--help-all"]) == 0
     assert "--demo" in capsys.readouterr().out
+
+
+def test_columns_teach_in_place_of_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command of the documentation, which names no teacher, comes as far as its data."""
+    monkeypatch.chdir(tmp_path)
+    words = "distill --recipe distilbert-task --data rows.jsonl --teacher-column probabilities --student mine"
+    assert main(words.split()) == 2
+    assert "a model is required" not in (told := capsys.readouterr().err)
+    assert "rows.jsonl" in told
