@@ -74,10 +74,13 @@ def page(name: str) -> Page:
 
 
 def parse(group: click.Group, words: list[str], parent: click.Context | None = None) -> None:
-    """Parse as the command line would, running nothing. Raises click's complaint."""
+    """Parse and check as the command line would, running nothing. Raises click's complaint, or UserError for what the
+    flags alone say is wrong."""
     name, command, rest = group.resolve_command(parent or click.Context(group, info_name="compress"), words)
     assert name is not None
     assert command is not None
     with command.make_context(name, list(rest), parent, ignore_unknown_options=False) as context:
+        if (before := getattr(command.callback, "before", None)) is not None:
+            before(context.params)
         if isinstance(command, click.Group) and rest:
             parse(command, list(rest), context)
