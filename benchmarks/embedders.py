@@ -144,6 +144,8 @@ def list_commands(max_ms: float) -> list[tuple[str, str, tuple[str, ...], str]]:
         ("fit-12", "", FIT, "model"),
         ("fit-fast", "", (*FIT, "--max-ms", f"{max_ms:g}"), "model"),
         ("half-int8", "half/student", ("quantize", "--scheme", "int4-tables"), "model"),
+        ("thin", "", ("distill", *HALF, "--hidden-size", "half"), "student"),
+        ("thin-int8", "thin/student", ("quantize",), "model"),
         ("static-128", "", ("make-static", "--dimensions", "128", "--epochs", "12", "--max-length", "64"), "student"),
     ]
 
