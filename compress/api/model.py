@@ -67,13 +67,9 @@ class Model:
 
         pairs: the second text of each; of a model that answers questions, `texts` are the questions and `pairs` their
         contexts.  max_length: in tokens; None: what the model was trained on. Raises UserError for a model without a
-        task head, and for texts that are not what its task reads.
+        task head, for an empty text, and for texts that are not what its task reads.
         """
-        given = _list_texts(texts)
-        seconds = None if pairs is None else _list_texts(pairs, "second text")
-        if seconds is not None and len(seconds) != len(given):
-            why = f"{len(given)} and {len(seconds)}"
-            raise UserError("there are not as many second texts as first ones", why=why, do="give one of each")
+        given, seconds = _list_pairs(texts, pairs)
         return self._predictor.predict(given, seconds, max_length=max_length) if given else []
 
     def rank(
@@ -84,7 +80,7 @@ class Model:
         query and the documents after the prompts of the folder that have these names.
 
         top: how many; None: all.  max_length: of query and document, in tokens; None: what the model was trained on.
-        Raises UserError for other models.
+        Raises UserError for other models, and for an empty query or document.
         """
         from compress.predict.ranking import rank_documents
 
@@ -98,7 +94,7 @@ class Model:
 
         prompt: the name of one of the folder's prompts, such as "query"; None: its default one. An embedding model
         answers in its runtime, which of a quantized one is its ONNX file; other models are computed in torch. Raises
-        UserError for a prompt that the folder does not have.
+        UserError for a prompt that the folder does not have, and for an empty text.
         """
         import numpy as np
 
@@ -107,15 +103,15 @@ class Model:
             return self._embedder.with_prompt(prompt)(given)
         return np.stack([answer.vector for answer in self._predictor.with_prompt(prompt).predict(given)])
 
-    def batches(self, texts: str | Sequence[str], pairs: Sequence[str] | None = None) -> list[Batch]:
+    def batches(self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None) -> list[Batch]:
         """The texts as `torch_module` reads them: packed tokens, `batch.row_ids` says which text each row is."""
         from compress.data.batches.evaluation_batches import evaluation_batches
         from compress.predict.predictor import MAX_TOKENS
 
         one = self._predictor
         length = min(one.meta.max_length or one.max_length, one.max_length)
-        task, given = one.task_for(paired=pairs is not None), _list_texts(texts)
-        return list(evaluation_batches(task.encode_texts(one.tokenizer, given, pairs, max_length=length), MAX_TOKENS))
+        task, (given, seconds) = one.task_for(paired=pairs is not None), _list_pairs(texts, pairs)
+        return list(evaluation_batches(task.encode_texts(one.tokenizer, given, seconds, max_length=length), MAX_TOKENS))
 
     # --- figures --------------------------------------------------------------------------------------------------
 
@@ -274,8 +270,21 @@ def load(
     return Model(resolve(name), device=device, runtime=runtime, precision=precision)
 
 
+def _list_pairs(texts: str | Iterable[str], pairs: str | Iterable[str] | None) -> tuple[list[str], list[str] | None]:
+    """The texts, and the second text of each if there are any. Raises UserError as `_list_texts`."""
+    given = _list_texts(texts)
+    seconds = None if pairs is None else _list_texts(pairs, "second text")
+    if seconds is not None and len(seconds) != len(given):
+        why = f"{len(given)} and {len(seconds)}"
+        raise UserError("there are not as many second texts as first ones", why=why, do="give one of each")
+    return given, seconds
+
+
 def _list_texts(texts: str | Iterable[str], name: str = "text") -> list[str]:
-    """One text, or several. Raises UserError for what is no string, such as a missing value of a DataFrame."""
+    """One text, or several. Raises UserError for what is no string, such as a missing value of a DataFrame, and for an
+    empty text."""
+    from compress.predict.rows.inputs import require_texts
+
     if not isinstance(texts, Iterable):
         why = f"it is {printable(repr(texts), 40)} ({type(texts).__name__})"
         raise UserError(f"not a {name} or a list of them", where="texts", why=why)
@@ -284,4 +293,5 @@ def _list_texts(texts: str | Iterable[str], name: str = "text") -> list[str]:
         if not isinstance(text, str):
             why = f"it is {printable(repr(text), 40)} ({type(text).__name__})"
             raise UserError(f"{name} {number} of {len(given)} is not a string", why=why)
+    require_texts(name, given)
     return given

@@ -17,7 +17,7 @@ from compress.errors import UserError
 from compress.modelfolder.cascade import inspect
 from compress.predict.ranking import check_ranks, rank_documents
 from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnswerer
-from compress.predict.rows.inputs import DOCUMENTS, PredictionInput, Reject, Row, TextColumns, stop_at
+from compress.predict.rows.inputs import DOCUMENTS, PredictionInput, Reject, Row, TextColumns, require_texts, stop_at
 from compress.predict.rows.reading import find_kind, has_objects, holds_texts, is_blank, list_files, read_rows
 from compress.predict.rows.windows import divide
 from compress.storage.lines import new_lines, write_line
@@ -64,7 +64,7 @@ def rank_texts(
     texts.
     """
     given = _given(texts, (), (), (), file)
-    _require_texts("--query", [query])
+    require_texts("--query", [query])
     console = Console(quiet=options.quiet, json=options.json)
     answerer = request.open(console)
     assert isinstance(answerer, PredictionAnswerer)
@@ -177,17 +177,10 @@ def _given(
             file_of = "--file FILE with a question and its context in each row"
             raise UserError("no question", do=f"add --question TEXT and --context TEXT, or {file_of}")
         raise UserError("no input text", do='give texts, or --file FILE ("-" for standard input)')
-    _require_texts("text", texts)
+    require_texts("text", texts)
     for flag, values in {"--pair": pairs, "--question": questions, "--context": contexts}.items():
-        _require_texts(flag, values)
+        require_texts(flag, values)
     if questions:
         about = list(contexts) * (len(questions) if len(contexts) == 1 else 1)
         return [PredictionInput(question, context) for question, context in zip(questions, about, strict=True)]
     return [PredictionInput(text, pairs[i] if pairs else None) for i, text in enumerate(texts)]
-
-
-def _require_texts(name: str, texts: Sequence[str]) -> None:
-    """Raise UserError for an empty text. name: what each is called."""
-    for number, text in enumerate(texts, start=1):
-        if not text.strip():
-            raise UserError("it is empty", where=f"{name} {number}" if len(texts) > 1 else name)

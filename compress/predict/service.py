@@ -9,6 +9,7 @@ from typing import Any
 
 from compress.data.reading.columns import PAIRS, TEXT
 from compress.data.task import Task
+from compress.data.text.texts import is_empty
 from compress.errors import UserError, did_you_mean
 from compress.modelfolder.cascade import inspect
 from compress.predict.cascade import open_predictor
@@ -92,7 +93,7 @@ def roles_of(task: Task) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _named(number: int, row: Mapping[str, Any], names: Iterable[str], *, needed: bool) -> str | None:
-    name = next((n for n in names if n in row and isinstance(row[n], str)), None)
+    name = next((n for n in names if isinstance(row.get(n), str) and not _is_empty(row[n])), None)
     if name is None:
         if not needed:
             return None
@@ -101,11 +102,12 @@ def _named(number: int, row: Mapping[str, Any], names: Iterable[str], *, needed:
         if there is not None:
             told = f"'{there}' is a {type(row[there]).__name__}, not a text"
             raise UserError(told, where=f"row {number}", do="give one text for each row")
-        if first in row:
-            raise UserError(f"text '{first}' is empty", where=f"row {number}")
+        empty = next((n for n in names if n in row), None)
+        if empty is not None:
+            raise UserError(f"text '{empty}' is empty", where=f"row {number}")
         raise UserError(f"text '{first}' is missing", where=f"row {number}", do=did_you_mean(first, map(str, row)))
     return str(row[name])
 
 
 def _is_empty(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+    return cell is None or (is_empty(cell) if isinstance(cell, str) else isinstance(cell, float) and math.isnan(cell))

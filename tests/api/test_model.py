@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,22 @@ def test_predict_reads_strings(classifier: compress.Model) -> None:
         classifier.predict(["good", None])  # type: ignore[list-item]
     with pytest.raises(compress.UserError, match=r"second texts as first ones: 2 and 1"):
         classifier.predict(["good", "bad"], ["one"])
+
+
+def test_an_empty_text_is_an_error_as_in_the_commands(classifier: compress.Model) -> None:
+    calls: dict[str, Callable[[], object]] = {
+        "text: it is empty": lambda: classifier.predict([""]),
+        "text 2: it is empty": lambda: classifier.predict(["good", " \n"]),
+        "second text 1: it is empty": lambda: classifier.predict(["good", "bad"], ["", "one"]),
+        "document 3: it is empty": lambda: classifier.rank("good", ["one", "two", ""]),
+        "query: it is empty": lambda: classifier.rank("", ["one"]),
+        "text 1: it is empty": lambda: classifier.embed(["", "good"]),
+        "second text: it is empty": lambda: classifier.batches("good", "\t"),
+    }
+    for message, ask in calls.items():
+        with pytest.raises(compress.UserError) as caught:
+            ask()
+        assert caught.value.line() == message
 
 
 def test_the_fastest_runtime_answers_alike(

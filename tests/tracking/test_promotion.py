@@ -354,6 +354,8 @@ def test_rows_of_a_service(made: Maker) -> None:
         service.answer([{"text": ["good", "bad"]}])
     with pytest.raises(UserError, match="row 0: text 'text' is empty"):
         service.answer([{"text": float("nan")}])
+    with pytest.raises(UserError, match="row 1: text 'sentence' is empty"):
+        service.answer(["good", {"sentence": " "}])
     with pytest.raises(UserError, match="row 0: expected a text, or a row with named texts"):
         service.answer([7])
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from compress.data.batches.ragged import Ragged
 from compress.data.tables.table import UNLABELLED
+from compress.data.text.texts import is_empty
 from compress.data.text.tokenizer import Tokenizer, check_length
 from compress.errors import UserError, printable
 
@@ -153,7 +154,7 @@ def _goes_on(windows: Windows, w: int, step: int) -> bool:
 def _check_texts(questions: Sequence[str], contexts: Sequence[str], numbers: Sequence[int] | np.ndarray) -> None:
     for what, texts in (("question", questions), ("context", contexts)):
         for row, text in enumerate(texts):
-            if not text.strip():
+            if is_empty(text):
                 raise UserError(f"the {what} is empty", where=f"row {numbers[row]}", do="fill it in, or remove the row")
 
 

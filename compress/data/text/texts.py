@@ -47,6 +47,11 @@ def _nulls(values: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(values.is_null().to_numpy(), dtype=bool)
 
 
+def is_empty(text: str) -> bool:
+    """Whether there is nothing to read: no character, or white space alone."""
+    return not text.strip()
+
+
 def note_oddities(splits: Mapping[str, Rows], notes: list[str]) -> None:
     """Empty and very long texts: kept, and mentioned with counts and the first rows."""
     for split, rows in splits.items():
@@ -61,7 +66,7 @@ def note_oddities(splits: Mapping[str, Rows], notes: list[str]) -> None:
                     if len(text) > LONG:
                         long.append(i)
                         longest = max(longest, len(text))
-                    elif not text or text.isspace():
+                    elif is_empty(text):
                         empty.append(i)
             if empty:
                 where = first_rows(rows.numbers[empty])

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from compress.data.reading.columns import TEXT, TEXT_FLAGS, fold_name
 from compress.data.reading.remote import Place
 from compress.data.task import Task
+from compress.data.text.texts import is_empty
 from compress.data.text.words import JoinedWords
 from compress.errors import UserError, did_you_mean, nearest, printable, suggest
 from compress.predict.service import DOCUMENT_NAMES, roles_of
@@ -123,6 +124,13 @@ DOCUMENTS = TextColumns([*DOCUMENT_NAMES, *(name for name in TEXT if name not in
 """What is ranked."""
 
 
+def require_texts(name: str, texts: Sequence[str]) -> None:
+    """Raise UserError for an empty text. name: what each is called."""
+    for number, text in enumerate(texts, start=1):
+        if is_empty(text):
+            raise UserError("it is empty", where=f"{name} {number}" if len(texts) > 1 else name)
+
+
 def build_row(
     file: Place, unit: Literal["line", "row"], number: int, row: dict[str, Any] | UserError, columns: TextColumns
 ) -> Row:
@@ -153,7 +161,7 @@ def _find_text(
         text = JoinedWords.of(text)
     elif not lists:
         _refuse_list(row, key, where)
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or is_empty(text):
         raise UserError(f"the {names[0]} is empty or not text", where=where)
     _require_whole(text, names[0], where)
     return text

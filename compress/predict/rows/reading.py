@@ -19,6 +19,7 @@ from compress.data.reading.pipe import lines_as_they_come
 from compress.data.reading.places import DESCRIPTIONS
 from compress.data.reading.remote import Place, RemotePath
 from compress.data.reading.text_files import CsvForm
+from compress.data.text.texts import is_empty
 from compress.errors import UserError, printable
 from compress.predict.rows.inputs import BadRow, PredictionInput, Row, TextColumns, build_row
 from compress.predict.rows.windows import AT_ONCE
@@ -173,7 +174,7 @@ def _decode(line: bytes, where: str) -> str:
 
 
 def _build_text(line: str, where: str) -> PredictionInput:
-    if not line.strip():  # of other characters than `is_blank` knows
+    if is_empty(line):  # of other characters than `is_blank` knows
         raise _make_empty_error(where)
     return PredictionInput(line)
 
