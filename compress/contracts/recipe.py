@@ -325,7 +325,8 @@ class TrainingPlan(Frozen):
     validate_start: bool = False
     """Also validate before the first step, so that training from good weights cannot return worse ones."""
     keep_best: bool = True
-    """Return the weights of the best validation instead of the last ones."""
+    """Return the weights of the best validation instead of the last ones. Of validations with an equal score: those
+    with the lowest validation loss, else the latest."""
     checkpoint_every: int = Field(default=500, gt=0, le=MOST)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(default=2, gt=0, le=MOST)

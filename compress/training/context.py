@@ -63,7 +63,8 @@ class TrainingContext:
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None
     select: tuple[str, Literal["max", "min"]] | None = None
     watched: Mapping[str, Literal["max", "min"]] = field(default_factory=dict)
-    """Further metrics that, as long as they get better, keep a training of automatic length going."""
+    """Further metrics, which keep a training of automatic length going as long as they get better. Of validations with
+    an equal `select`, the best by these, in their order, is the best; of equal ones the last."""
     observe: Callable[[nn.Module, Sequence[Mapping[str, float]]], Mapping[str, float]] | None = None
     """Called after each validation with the validations so far, the new one last: gives figures to add to it."""
     resume: bool = False

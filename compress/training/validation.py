@@ -37,7 +37,8 @@ class Validator:
             module.train()
 
     def note(self, metrics: dict[str, float], *, keep_best: bool) -> None:
-        """Add metrics to the history and to the log. keep_best: hold on to the weights where none before were better.
+        """Add metrics to the history and to the log. keep_best: hold on to the weights where none before were better
+        (`is_worse`).
 
         Raises UserError where the metric to select by is not among them.
         """
@@ -60,6 +61,22 @@ class Validator:
             raise UserError(
                 f"unknown metric '{name}' to select by", why=f"validation reports {', '.join(sorted(metrics))}"
             )
-        value, best = metrics[name], self._state.best
-        if math.isfinite(value) and (best is None or (value > best.value if mode == "max" else value < best.value)):
-            self._keeper.offer_best(metrics, value)
+        best = self._state.best
+        modes = {name: mode, **self._context.watched}
+        if math.isfinite(metrics[name]) and (best is None or not is_worse(metrics, best.metrics, modes)):
+            self._keeper.offer_best(metrics, metrics[name])
+
+
+def is_worse(metrics: Mapping[str, float], best: Mapping[str, float], modes: Mapping[str, str]) -> bool:
+    """Whether a later validation is worse than the best one before it. The first figure that differs decides, such as
+    the loss where the scores are equal; one that is not finite, or missing, is worse. Where all are equal, it is not:
+    the later weights have learnt more. modes: figure → whether more ("max") or less is better."""
+    for name, mode in modes.items():
+        now, before = (row.get(name, math.nan) for row in (metrics, best))
+        if not math.isfinite(now) or not math.isfinite(before):
+            now, before = math.isfinite(now), math.isfinite(before)
+        elif mode == "min":
+            now, before = -now, -before
+        if now != before:
+            return now < before
+    return False

@@ -110,6 +110,24 @@ def test_resuming_a_finished_run_only_tells_its_result_again(tmp_path: Path, who
     assert prints(tmp_path, same) == whole
 
 
+@pytest.mark.parametrize("cut", [4, 8])
+def test_equal_scores_are_decided_after_a_resume_as_without_one(cut: int, tmp_path: Path) -> None:
+    losses = {2: 5.0, 4: 2.0, 6: 3.0, 8: 2.0, 10: 2.5, 12: 4.0}
+
+    def tied(module: Any) -> dict[str, float]:
+        return {"f1": 0.0, "loss": losses[int(module.student.seen) // 4]}
+
+    how: dict[str, Any] = {"validate": tied, "select": ("f1", "max"), "watched": {"loss": "min"}}
+    result, module = run(tmp_path / "whole", **how)
+    assert result.best_step == 8
+    flag = Flag()
+    with pytest.raises(Stopped):
+        run(tmp_path / "cut", stop=flag, source=stopping_at(cut, flag), **how)
+    again, same = run(tmp_path / "cut", resume=True, **how)
+    assert again.best_step == 8
+    assert prints(tmp_path / "cut", same) == prints(tmp_path / "whole", module)
+
+
 def test_a_validation_that_stops_is_repeated_on_resume(tmp_path: Path, whole: dict[str, str]) -> None:
     flag = Flag()
 

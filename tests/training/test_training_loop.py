@@ -304,11 +304,42 @@ def test_validating_more_often_does_not_change_the_training(tmp_path: Path) -> N
     assert prints_[0] == prints_[1]
 
 
-def test_smaller_can_be_better_and_ties_keep_the_earlier(tmp_path: Path) -> None:
-    result, _ = run(tmp_path / "a", select=("early", "min"))
+def test_smaller_can_be_better(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, select=("early", "min"))
     assert result.best_step == 12
-    result, _ = run(tmp_path / "b", validate=lambda module: {"x": 1.0}, select=("x", "max"))
-    assert result.best_step == 2
+
+
+NAN = math.nan
+LOSSES: dict[str, tuple[list[float], int]] = {
+    "falls": ([6, 5, 4, 3, 2, 1], 12),
+    "rises": ([1, 2, 3, 4, 5, 6], 2),
+    "equal": ([1] * 6, 12),
+    "between": ([3, 2, 1, 1, 2, 3], 8),
+    "is not finite": ([NAN, NAN, 2, NAN, 3, NAN], 6),
+}
+
+
+@pytest.mark.parametrize(("losses", "step"), LOSSES.values(), ids=LOSSES)
+def test_of_equal_scores_the_lower_loss_wins_and_of_equal_losses_the_later(
+    losses: list[float], step: int, tmp_path: Path
+) -> None:
+    """Of a tagger whose F1 stays 0 at first, the earliest weights won."""
+    figures = iter(losses)
+    validate = lambda module: {"x": 0.0, "loss": next(figures)}  # noqa: E731
+    result, _ = run(tmp_path, validate=validate, select=("x", "max"), watched={"loss": "min"})
+    assert result.best_step == step
+
+
+def test_of_equal_scores_without_a_loss_the_later_wins(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, validate=lambda module: {"x": 0.0}, select=("x", "max"), watched={"loss": "min"})
+    assert result.best_step == 12
+
+
+def test_a_lower_loss_does_not_outweigh_a_score(tmp_path: Path) -> None:
+    scores, losses = iter([0, 1, 0, 1, 0, 0]), iter([6, 5, 4, 6, 2, 1])
+    validate = lambda module: {"x": next(scores), "loss": next(losses)}  # noqa: E731
+    result, _ = run(tmp_path, validate=validate, select=("x", "max"), watched={"loss": "min"})
+    assert result.best_step == 4
 
 
 def test_a_metric_that_is_not_finite_never_wins(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class PreparedStage:
     """A stage ready to run. module None: there is nothing to train (a tokenizer was trained in `prepare`).
 
     identity: what must be the same for a checkpoint to be continued.  select: (metric, "max" or "min") of the best.
-    plan: with a learning rate.  watched: further metrics that keep a training of automatic length going.
+    plan: with a learning rate.  watched: as of `TrainingContext`.
     opening: work before the first step, which may be long.  told: tells the run what `prepare` found.
     closing: (module, steps that its weights are of) → figures measured once, at the end.  diagnosis: what looks on.
     rows: of a task: LABELLED and TAUGHT → how many rows of each are trained on, and shares such as TEACHER_RIGHT.

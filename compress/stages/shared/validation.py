@@ -134,7 +134,8 @@ class BatchesOnDevice:
 
 
 WATCHED: Mapping[str, Literal["max", "min"]] = {"loss": "min"}
-"""What of a task's validation keeps a training of automatic length going, beside the main metric."""
+"""What of a task's validation keeps a training of automatic length going, and decides between equal scores, beside the
+main metric."""
 
 
 def task_choice(table: Table) -> tuple[str, Literal["max", "min"]]:
