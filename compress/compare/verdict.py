@@ -10,10 +10,9 @@ from typing import Any
 
 from compress.compare.frontier import RankedRow
 from compress.compare.rows import LATENCY, MEAN, SIZE, SPEEDUP, Row
-from compress.contracts import BASELINE, BASELINES
-from compress.report.rows import format_difference, format_figure, name_difference
+from compress.measure.baseline import describe_unbeaten
+from compress.report.rows import format_difference, name_difference
 from evaluation.frontier import TOLERANCE
-from evaluation.quality.chance import find_unbeaten
 from evaluation.quality.intervals import Interval
 
 SHOWN = 5  # models whose reasons are given
@@ -114,14 +113,7 @@ def _select_comparable(rows: Sequence[Row]) -> list[Row]:
 
 def _describe_weakness(row: Row) -> str | None:
     """That a model is not above what needs no encoder, on the rows that it was measured on; None where it is."""
-    metric = row.metric or ""
-    levels = {
-        told: row.values[f"{BASELINE}{name}"] for name, told in BASELINES.items() if f"{BASELINE}{name}" in row.values
-    }
-    if metric == "accuracy" and "quality/majority_baseline" in row.values:
-        levels["the most common label"] = row.values["quality/majority_baseline"]
-    name = find_unbeaten((row.quality or (math.nan,))[0], levels)
-    return None if name is None else f"not better than {name}, {format_figure(metric, levels[name])}"
+    return describe_unbeaten(row.metric or "", (row.quality or (math.nan,))[0], row.values)
 
 
 def _subtract_quality(row: Row, reference: Row) -> Interval:

@@ -16,13 +16,14 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions, list_set_values
 from compress.errors import UserError
 from compress.experiments.seeds import list_jobs, list_seeds
+from compress.measure.baseline import describe_unbeaten
 from compress.measure.measured_model import MeasuredModel
 from compress.recipe import LoadedRecipe, Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
 from compress.run import input_folder
 from compress.run.folder import RUNS
-from compress.run.jobs import SUMMARY, Job, begin_jobs, run_jobs
+from compress.run.jobs import SUMMARY, Job, Outcome, begin_jobs, run_jobs
 from compress.storage import atomic
 from compress.tracking import open_requested_run
 from compress.tracking.names import slug
@@ -39,11 +40,12 @@ KEPT = 98.0
 @dataclass(frozen=True)
 class Point:
     """One combination: path -> value, and the model that it made. seeds: the models of all seeds, `measured` being that
-    of the first; empty: one run alone."""
+    of the first; empty: one run alone.  teacher: of the first run; None where none was measured."""
 
     values: Mapping[str, Any]
     measured: MeasuredModel
     seeds: Sequence[MeasuredModel] = ()
+    teacher: MeasuredModel | None = None
 
     @property
     def name(self) -> str:
@@ -78,6 +80,16 @@ class Point:
         return _mean([m.quality_kept for m in self.runs])
 
     @property
+    def weakness(self) -> str | None:
+        """That the model is not above what needs no encoder; None where it is."""
+        return _describe_weakness(self.measured, self.quality)
+
+    @property
+    def teacher_weakness(self) -> str | None:
+        """The same of the teacher."""
+        return None if self.teacher is None else _describe_weakness(self.teacher, self.teacher.quality)
+
+    @property
     def kept_above_chance(self) -> float | None:
         """The same of what the teacher has above the best constant answer."""
         return _mean([m.kept_above_chance for m in self.runs])
@@ -92,6 +104,10 @@ class Point:
         if not self.seeds:
             return {"sweep": dict(self.values), **self.measured.as_json()}
         return {"sweep": dict(self.values), "quality": self.quality, "runs": [m.as_json() for m in self.seeds]}
+
+
+def _describe_weakness(measured: MeasuredModel, quality: tuple[float, float, float] | None) -> str | None:
+    return describe_unbeaten(measured.metric or "", (quality or (math.nan,))[0], measured.measurement.values)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -139,7 +155,7 @@ def run_sweep(
         if seeds is not None:
             log.params({"seeds": ", ".join(map(str, list_seeds(recipe.seed, seeds)))})
         outcomes = run_jobs(jobs, shared.below(log.parent), console)
-        found = _join(points, [_result(outcome.measured) for outcome in outcomes])
+        found = _join(points, outcomes)
         columns, rows = table(found)
         lines = conclude(found)
         console.table(f"{len(jobs)} runs", columns, rows)
@@ -173,11 +189,14 @@ def _list_jobs(
     return [Job(name, one.recipe, base / name, f"{name}, {place}", params={**params, **values})]
 
 
-def _join(points: Sequence[Mapping[str, Any]], made: Sequence[MeasuredModel]) -> list[Point]:
+def _join(points: Sequence[Mapping[str, Any]], outcomes: Sequence[Outcome]) -> list[Point]:
     """The models of all runs, those of a combination side by side."""
-    count = len(made) // len(points)
-    rows = [made[i * count : (i + 1) * count] for i in range(len(points))]
-    return [Point(v, row[0], row if count > 1 else ()) for v, row in zip(points, rows, strict=True)]
+    count, found = len(outcomes) // len(points), []
+    for i, values in enumerate(points):
+        runs = outcomes[i * count : (i + 1) * count]
+        made = [_result(run.measured) for run in runs]
+        found.append(Point(values, made[0], made if count > 1 else (), runs[0].find("teacher")))
+    return found
 
 
 def _result(measured: Sequence[MeasuredModel]) -> MeasuredModel:
@@ -233,16 +252,22 @@ def _format(quality: tuple[float, float, float] | None, simulated: bool) -> str:
 
 def conclude(points: Sequence[Point]) -> list[str]:
     """The lines under the table: of several seeds what the figures are; the smallest model that keeps KEPT percent of
-    the teacher's quality, of equally small ones the best."""
+    the teacher's quality, of equally small ones the best. As in the verdict of a comparison, a model that is not above
+    its baseline is not named, unless the teacher is not either."""
     count = len(points[0].seeds)
     said = [f"means of {count} seeds; the intervals of the metric are over seeds"] if count else []
+    kept, weak = f"{KEPT:g} % of the teacher's quality", points[0].teacher_weakness
     enough = [p for p in points if (p.quality_kept or 0.0) >= KEPT]
-    if not enough:
-        return [*said, f"no run kept {KEPT:g} % of the teacher's quality"]
-    best = min(enough, key=lambda p: (round(p.megabytes, 2), -(p.quality_kept or 0.0)))
-    ratio = best.measured.measurement.values["vs_teacher/size_ratio"]
-    line = f"the smallest that keeps {KEPT:g} % of the teacher's quality: {best.name}, {ratio:.2f}x smaller on disk"
-    return [*said, line]
+    able = [p for p in enough if p.weakness is None or p.teacher_weakness is not None]
+    if able:
+        best = min(able, key=lambda p: (round(p.megabytes, 2), -(p.quality_kept or 0.0)))
+        ratio, weak = best.measured.measurement.values["vs_teacher/size_ratio"], best.teacher_weakness
+        line = f"the smallest that keeps {kept}: {best.name}, {ratio:.2f}x smaller on disk"
+    elif enough:
+        line = f"the runs that kept {kept} are {enough[0].weakness}"
+    else:
+        line = f"no run kept {kept}"
+    return [*said, line if weak is None else f"{line}; but the teacher is {weak}"]
 
 
 def draw_plot(name: str, points: Sequence[Point]) -> str | None:

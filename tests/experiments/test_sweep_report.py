@@ -56,6 +56,43 @@ def test_the_smallest_that_keeps_enough_is_named() -> None:
     assert conclude(found[3:]) == ["no run kept 98 % of the teacher's quality"]
 
 
+BASELINES = {"quality/majority_baseline": 0.6, "baseline/tfidf_logistic_regression": 0.88}
+
+
+def test_as_in_the_verdict_of_a_comparison_a_model_at_its_baseline_is_not_named() -> None:
+    """A student that keeps 98 % of a teacher barely above the baseline may be below it."""
+    teacher = measured_model("teacher", 178, values=BASELINES)
+
+    def made(groups: int, mb: float, right: int) -> Point:
+        one = point(groups, 64, mb, 100 * right / 178, right, ms=5.0)
+        measured = measured_model("student", right, mb=mb, values={**one.measured.measurement.values, **BASELINES})
+        return Point(one.values, measured, teacher=teacher)
+
+    above, at = made(3, 8.0, 178), made(2, 5.0, 176)
+    assert at.quality_kept is not None
+    assert at.quality_kept > 98
+    assert conclude([above, at]) == [
+        "the smallest that keeps 98 % of the teacher's quality: groups-3_size-64, 5.00x smaller on disk"
+    ]
+    assert conclude([at]) == [
+        "the runs that kept 98 % of the teacher's quality are not better than TF-IDF + logistic regression, 88.00 %"
+    ]
+
+
+def test_a_teacher_at_its_baseline_is_said_beside_what_keeps_its_quality() -> None:
+    teacher = measured_model("teacher", 176, values=BASELINES)
+    measured = point(3, 64, 8.0, 100.0, 176).measured
+    student = measured_model("student", 176, mb=8.0, values={**measured.measurement.values, **BASELINES})
+    weak = "; but the teacher is not better than TF-IDF + logistic regression, 88.00 %"
+    assert conclude([Point({GROUPS: 3, SIZE: 64}, student, teacher=teacher)]) == [
+        f"the smallest that keeps 98 % of the teacher's quality: groups-3_size-64, 5.00x smaller on disk{weak}"
+    ]
+    lost = measured_model("student", 150, mb=8.0, values={**BASELINES, "vs_teacher/quality_kept_pct": 85.0})
+    assert conclude([Point({GROUPS: 3, SIZE: 64}, lost, teacher=teacher)]) == [
+        f"no run kept 98 % of the teacher's quality{weak}"
+    ]
+
+
 def test_one_run_without_a_figure_does_not_cost_the_others_their_table() -> None:
     """A student that answers all rows alike has no correlation: the sweep reports the others all the same."""
     found = [point(3, 64, 8.0, 99.0), point(2, 64, 5.0, None, right=None)]
