@@ -177,6 +177,20 @@ def test_a_teacher_that_guesses(probe: TaskProbe) -> None:
     assert ", Matthews " in found.text
 
 
+@pytest.mark.parametrize(("right", "rows", "found"), [(4, 8, False), (6, 8, False), (0, 8, True), (32, 64, True)])
+def test_of_few_rows_a_teacher_guesses_only_where_it_is_measurably_worse(
+    right: int, rows: int, found: bool, table: Table, tokenizer: Tokenizer
+) -> None:
+    """A good teacher may be wrong on 2 of 8 rows, whose interval says nothing of it."""
+    held = table.splits["validation"].take(np.arange(rows))  # every other one of each label
+    probe = TaskProbe(table, tokenizer, 16, "fp32", "cpu", held=held)
+    answers = probe.ask(knows(tokenizer))
+    kept = (np.arange(rows) // 2) % (rows // 2) < right // 2  # as many right of both labels
+    at = replace(start(probe, knows(tokenizer)), theirs=np.where(kept[:, None], answers, -answers))
+    assert probe.score_answers(at.theirs).value("accuracy") == right / rows
+    assert (before("teacher_quality", at) is not None) == found
+
+
 def test_a_correlation_that_is_undefined(probe: TaskProbe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a teacher with one answer, or of rows with one score, as a few validation rows may have."""
     scored = SimpleNamespace(metrics={"spearman": math.nan}, value=lambda name: math.nan)
@@ -237,6 +251,24 @@ def test_a_teacher_of_text_that_guesses() -> None:
     )
     assert "guessing gives 3.69" in worse.text
     assert before("teacher_quality", replace(at, theirs=10 * np.eye(40)[block.mlm_labels])) is None
+
+
+def test_few_masked_tokens_do_not_tell_that_a_teacher_guesses() -> None:
+    """Sure of 11 of 12 and wrong once, it has a mean loss above that of guessing."""
+    config = EncoderConfig.uniform(vocabulary=40, layers=1, heads=2, hidden=16, feed_forward=32)
+    block = text_block()
+    assert block.mlm_labels is not None
+    model = Model(config, {"mlm": HeadConfig("masked_lm")}).initialize(1).eval()
+    said = spec(level="general", objectives=[{"kind": "soft_targets", "on": "vocabulary"}])
+    right = 60 * np.eye(40)[block.mlm_labels]
+    one_wrong = right.copy()
+    one_wrong[0] *= -1
+    for copies, found in ((1, False), (5, True)):
+        probe = CorpusProbe([block] * copies, 40, "fp32", "cpu")
+        at = start(probe, model, model, said=said, label_names=())
+        answers = np.concatenate([one_wrong] * copies)
+        assert probe.losses(answers).mean() > math.log(40)
+        assert (before("teacher_quality", replace(at, theirs=answers)) is not None) == found
 
 
 def text_block() -> Batch:

@@ -172,14 +172,14 @@ class CorpusProbe(Probe):
         kl = np.concatenate([divergence(a, b) for a, b in zip(_slices(ours), _slices(theirs), strict=True)])
         return {"agreement": float((ours.argmax(1) == theirs.argmax(1)).mean()), "kl": float(kl.mean())}
 
-    def loss(self, answers: np.ndarray) -> float:
-        """Mean cross entropy of the hidden pieces, in nats."""
+    def losses(self, answers: np.ndarray) -> np.ndarray:
+        """(N,) cross entropies of the hidden pieces, in nats."""
         assert self.gold is not None
-        total = 0.0
+        found = []
         for part, gold in zip(_slices(answers), _slices(self.gold), strict=True):
             shifted = part - part.max(1, keepdims=True)
-            total += float((np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(gold)), gold]).sum())
-        return total / len(self.gold)
+            found.append(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(gold)), gold])
+        return np.concatenate(found)
 
 
 def _labels(batch: Batch) -> torch.Tensor:

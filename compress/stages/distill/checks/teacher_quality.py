@@ -10,8 +10,11 @@ from compress.contracts import name_metric
 from compress.stages.distill.checks import _check
 from compress.stages.distill.checks._check import Finding, Start
 from compress.stages.distill.probe import CorpusProbe, TaskProbe
+from evaluation.quality.intervals import mean_interval
 
 RESAMPLES = 400
+ENOUGH = 50
+"""Rows, or masked tokens: of so many, a teacher that is often right is told from one that guesses."""
 CHANCE_CORRECTED = ("matthews", "spearman")
 """Figures that are 0 for guessing however uneven the labels are, which accuracy is not."""
 
@@ -20,7 +23,8 @@ class Check(_check.Check):
     """Teacher no better than chance on this data: on held-out rows its figure cannot be told from guessing.
 
     On labelled rows by the 95 % interval of a figure that is 0 for guessing (Matthews, Spearman), or of the main metric
-    against 0; on text by the masked-LM loss against ln(vocabulary), which is that of equal shares for all pieces.
+    against 0; on text by the masked-LM loss against ln(vocabulary), which is that of equal shares for all pieces. Of
+    fewer than 50 rows or masked tokens, only where the whole interval is worse than guessing.
     """
 
     kind = "teacher_quality"
@@ -50,7 +54,7 @@ class Check(_check.Check):
             figure = scored.interval(name, resamples=RESAMPLES)
         except ValueError:  # undefined in every resample: too few rows to say anything
             return None
-        if figure.low > 0:
+        if figure.low > 0 or (figure.high >= 0 and len(probe.rows) < ENOUGH):
             return None
         main_value = scored.value(main)
         text = f"the teacher is no better than chance {where}: {name_metric(main)} {main_value:.3f}"
@@ -60,8 +64,9 @@ class Check(_check.Check):
         return self.make_finding(text, do)
 
     def _text(self, probe: CorpusProbe, theirs: np.ndarray) -> Finding | None:
-        loss, guess = probe.loss(theirs), math.log(theirs.shape[1])
-        if loss < guess:
+        losses, guess = probe.losses(theirs), math.log(theirs.shape[1])
+        loss = float(losses.mean())
+        if loss < guess or (len(losses) < ENOUGH and (len(losses) < 2 or mean_interval(losses).low <= guess)):
             return None
         return self.make_finding(
             f"the teacher is no better than chance on {probe.what}: masked-LM loss {loss:.2f}, "
