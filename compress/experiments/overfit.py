@@ -52,8 +52,6 @@ NEAR = 0.1
 6-layer MiniLM on SST-2 is there after 30 steps of 32 rows."""
 HALF = 0.8
 """Share that may be left where only hidden states or vocabulary logits are compared: those fall for days."""
-TEACHER_CHECKS = ("label_order", "teacher_mode", "teacher_quality")
-"""Checks that find what is wrong with the teacher."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Outcome:
     @property
     def blames_teacher(self) -> bool:
         """Whether the teacher is a reason: what its student learns or not says little then."""
-        theirs = {finding.text for finding in self.findings if finding.check in TEACHER_CHECKS}
+        theirs = {finding.text for finding in self.findings if finding.about == "teacher"}
         return not theirs.isdisjoint(self.reasons)
 
     def as_json(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from compress.encoder.infer.prepare import prepare
 from compress.encoder.modules.model import Model
 from compress.errors import UserError
 from compress.stages.distill import diagnosis
-from compress.stages.distill.checks._check import Check, Course, Finding, Start
+from compress.stages.distill.checks._check import About, Check, Course, Finding, Start
 from compress.stages.distill.checks.still_projections import matrices
 from compress.stages.distill.diagnosis import PACKAGE, Diagnosis
 from compress.stages.distill.probe import CorpusProbe, TaskProbe
@@ -137,6 +137,7 @@ def test_a_check_bears_its_file_s_name_and_looks(kind: str) -> None:
     check = made(kind)
     assert isinstance(check, Check)
     assert check.kind == kind
+    assert check.about in get_args(About)
     assert {"check_start", "check_progress"} & vars(type(check)).keys()
 
 

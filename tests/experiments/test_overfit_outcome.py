@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from compress import registry
 from compress.console import Console
 from compress.contracts import Needs, RunOptions, TrainingPlan
 from compress.data.reading.corpus import Corpus
@@ -34,7 +35,7 @@ from compress.experiments.overfit import (
     check_recipe,
 )
 from compress.stages.distill.checks._check import Finding
-from compress.stages.distill.diagnosis import Diagnosis
+from compress.stages.distill.diagnosis import PACKAGE, Diagnosis
 
 
 def rows(texts: list[str]) -> Rows:
@@ -185,10 +186,15 @@ def test_hidden_states_and_general_text_are_held_to_less() -> None:
     assert "at most 80 % should be" in outcome(watch(2.0, 1.7, answers=False)).reasons[0]
 
 
+def find_by(kind: str) -> Finding:
+    """What a check would find."""
+    return registry.load(PACKAGE, kind)().make_finding(f"{kind} found", "do this")
+
+
 def test_findings_are_reasons_but_for_those_that_are_shown_elsewhere() -> None:
     one = watch()
     for check in ("random_student", "standing_objectives", "logit_scales"):
-        one.diagnosis.findings.append(Finding(check, 0, f"{check} found", "do this"))
+        one.diagnosis.findings.append(find_by(check))
     assert outcome(one).reasons == ["logit_scales found"]
     assert outcome(one, level="general").reasons == [], "a few texts are learned beyond what the teacher knows"
 
@@ -215,7 +221,7 @@ def test_the_teacher_is_named_where_it_is_at_fault(
     ours: Any, theirs: list[str], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = ours()
-    one.diagnosis.findings += [Finding(check, 0, f"{check} found", "do this") for check in theirs]
+    one.diagnosis.findings += [find_by(check) for check in theirs]
     monkeypatch.setattr(overfit, "Run", lambda *_: None)
     monkeypatch.setattr(overfit, "_Rehearsal", lambda _: SimpleNamespace(rehearse=lambda: [outcome(one)]))
     loaded: Any = SimpleNamespace(recipe=None)
@@ -276,7 +282,7 @@ def test_the_table_shows_the_probe_first_and_the_floor() -> None:
     one.first = {"kl": 1.0, "accuracy": 0.5, **one.first}
     one.last |= {"kl": 0.5, "agreement": 0.99}
     one.durations = [0.5]
-    one.diagnosis.findings.append(Finding("random_student", 0, "initialized at random", "name layers"))
+    one.diagnosis.findings.append(find_by("random_student"))
     console: Any = SimpleNamespace(table=lambda _, columns, rows: tables.append(rows), result=lines.append)
     _tell(outcome(one, total=7200), console)
     assert tables == [
@@ -286,6 +292,6 @@ def test_the_table_shows_the_probe_first_and_the_floor() -> None:
         ]
     ]  # fmt: skip
     assert lines == [
-        "finding  initialized at random; name layers",
+        "finding  random_student found; do this",
         "time     0.5 s a step; 7,200 steps of the whole stage take about 1.0 h, validation and control not counted",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
@@ -14,16 +14,19 @@ from compress.stages.distill.probe import AskedModel, Probe
 from compress.stages.distill.spec import Spec
 from compress.training.module import StageModule
 
+About = Literal["teacher", "student"]
+
 
 @dataclass(frozen=True)
 class Finding:
     """What a check found. check: its name.  step: after which, 0 before the first.  text: what is wrong, and where.
-    do: what to do about it.  stops: going on makes no sense, unless the recipe says so."""
+    do: what to do about it.  about: whose problem it is.  stops: going on makes no sense, unless the recipe says so."""
 
     check: str
     step: int
     text: str
     do: str
+    about: About
     stops: bool = False
 
     @property
@@ -98,10 +101,12 @@ class Course:
 class Check:
     """Base of the checks; a check overrides one of the two or both.
 
-    kind: the name of its file.
+    kind: the name of its file.  about: whose problems it finds: of a teacher with one, what its student learns or not
+    says little.
     """
 
     kind: ClassVar[str]
+    about: ClassVar[About]
 
     def check_start(self, start: Start) -> Finding | None:
         """Before the first step."""
@@ -113,4 +118,4 @@ class Check:
 
     def make_finding(self, text: str, do: str, *, step: int = 0, stops: bool = False) -> Finding:
         """A finding of this check."""
-        return Finding(self.kind, step, text, do, stops)
+        return Finding(self.kind, step, text, do, self.about, stops)

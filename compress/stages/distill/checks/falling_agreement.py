@@ -25,6 +25,7 @@ class Check(_check.Check):
     """
 
     kind = "falling_agreement"
+    about = "student"
 
     def check_progress(self, course: Course) -> Finding | None:
         name, now = course.start.probe.score, course.now

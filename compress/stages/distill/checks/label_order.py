@@ -22,6 +22,7 @@ class Check(_check.Check):
     """
 
     kind = "label_order"
+    about = "teacher"
 
     def check_start(self, start: Start) -> Finding | None:
         gold = start.probe.gold

@@ -28,6 +28,7 @@ class Check(_check.Check):
     """
 
     kind = "logit_scales"
+    about = "student"
 
     def check_start(self, start: Start) -> Finding | None:
         temperature = _temperature(start)

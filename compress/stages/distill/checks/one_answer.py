@@ -17,6 +17,7 @@ class Check(_check.Check):
     """One answer for all rows: why an accuracy is that of always saying one label (14 % of seven)."""
 
     kind = "one_answer"
+    about = "student"
 
     def check_progress(self, course: Course) -> Finding | None:
         start = course.start

@@ -17,6 +17,7 @@ class Check(_check.Check):
     """
 
     kind = "random_student"
+    about = "student"
 
     def check_start(self, start: Start) -> Finding | None:
         student = start.module.student

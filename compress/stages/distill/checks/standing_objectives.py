@@ -20,6 +20,7 @@ class Check(_check.Check):
     student that agrees with its teacher from the start to the end: its loss has nowhere to fall."""
 
     kind = "standing_objectives"
+    about = "student"
 
     def check_progress(self, course: Course) -> Finding | None:
         if not course.ended:

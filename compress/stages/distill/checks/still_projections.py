@@ -22,6 +22,7 @@ class Check(_check.Check):
     """
 
     kind = "still_projections"
+    about = "student"
 
     def check_progress(self, course: Course) -> Finding | None:
         if not course.settled:

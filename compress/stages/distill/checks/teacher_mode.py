@@ -18,6 +18,7 @@ class Check(_check.Check):
     """
 
     kind = "teacher_mode"
+    about = "teacher"
 
     def check_start(self, start: Start) -> Finding | None:
         if start.teacher is None:

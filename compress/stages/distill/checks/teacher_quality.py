@@ -28,6 +28,7 @@ class Check(_check.Check):
     """
 
     kind = "teacher_quality"
+    about = "teacher"
 
     def check_start(self, start: Start) -> Finding | None:
         if start.theirs is None:
