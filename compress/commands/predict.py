@@ -18,7 +18,7 @@ from compress.modelfolder.cascade import inspect
 from compress.predict.ranking import check_ranks, rank_documents
 from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnswerer
 from compress.predict.rows.inputs import DOCUMENTS, PredictionInput, Reject, Row, TextColumns, require_texts, stop_at
-from compress.predict.rows.reading import find_kind, has_objects, holds_texts, is_blank, list_files, read_rows
+from compress.predict.rows.reading import LineCounter, find_kind, has_objects, holds_texts, list_files, read_rows
 from compress.predict.rows.windows import divide
 from compress.storage.lines import new_lines, write_line
 
@@ -134,14 +134,9 @@ def _count(place: Place, columns: TextColumns) -> int | None:
     for file in list_files(place):
         if find_kind(file) in ("csv", "parquet"):
             return None
-        rows = end = 0
-        objects = has_objects(file, columns)
+        counter = LineCounter(objects=has_objects(file, columns))
         with file.open("rb") as stream:
-            for line in stream:
-                blank = is_blank(line)
-                rows += not (objects and blank)
-                end = end if blank else rows
-        total += end
+            total += sum(map(counter.add, stream))
     return total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from datetime import date
@@ -11,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from compress.commands.predict import _count
 from compress.data.reading.text_files import CsvForm, check_csv, csv_rows
 from compress.errors import UserError
 from compress.predict.rows.inputs import EMBEDDED, BadRow, PredictionInput, Row
 from compress.predict.rows.plan import Plan, plan_shards
-from compress.predict.rows.reading import list_files, read_rows
+from compress.predict.rows.reading import LineCounter, list_files, read_rows
 from compress.predict.rows.shards import ShardReader
 from compress.storage import claims
 
@@ -74,6 +76,25 @@ def test_an_empty_line_of_texts_is_a_bad_row_except_at_the_end(tmp_path: Path) -
     assert [(one["line"], one["reason"]) for one in bad] == [(n, "the line is empty") for n in (3, 4, 6)]
     path.write_text("a\n" + "\n" * 9)
     assert [shard.rows for shard in plan_shards([path], EMBEDDED, 3).shards] == [1]
+
+
+@pytest.mark.parametrize(("objects", "rows"), [(False, [1, 0, 0, 3, 1, 0]), (True, [1, 0, 0, 1, 1, 0])])
+def test_lines_are_counted_by_one_rule(objects: bool, rows: list[int]) -> None:
+    counter = LineCounter(objects=objects)
+    assert [counter.add(line) for line in (b"a\n", b"\n", b" \r\n", b"b\n", b"c\n", b"\t")] == rows
+    assert counter.rows == sum(rows)
+    assert counter.seen == counter.rows + (not objects)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+@pytest.mark.parametrize("lines", list(itertools.product(["", '{"text": "x"}'], repeat=4)))
+def test_who_counts_the_rows_finds_those_that_are_read(name: str, lines: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("\n".join(lines))
+    count = len(list(read_rows(path, EMBEDDED)))
+    assert _count(path, EMBEDDED) == count
+    if count:
+        assert plan_shards([path], EMBEDDED, 2).rows == count
 
 
 def test_a_shard_goes_on_in_the_next_file(tmp_path: Path) -> None:

@@ -17,7 +17,14 @@ from compress.data.reading.remote import Place, parse_place
 from compress.data.reading.text_files import CsvForm
 from compress.errors import UserError
 from compress.predict.rows.inputs import TextColumns
-from compress.predict.rows.reading import Start, find_kind, has_objects, is_blank, make_unreadable_error, read_raw_lines
+from compress.predict.rows.reading import (
+    LineCounter,
+    Start,
+    find_kind,
+    has_objects,
+    make_unreadable_error,
+    read_raw_lines,
+)
 
 SHARD_ROWS = 65_536
 """A multiple of the rows that are answered together (`windows`)."""
@@ -173,20 +180,19 @@ def _index_lines(
     path: Place, objects: bool, before: int, shard_rows: int, told: Callable[[int], None]
 ) -> tuple[int, list[Start], str]:
     """(rows, where the parts of shards begin, sha256 of the bytes) of a file of lines."""
-    rows, offset, starts, digest = 0, 0, [], hashlib.sha256()
-    end = 0  # rows up to the last one that is not blank
+    offset, starts, digest = 0, [], hashlib.sha256()
+    counter = LineCounter(objects=objects)
     for number, line in enumerate(read_raw_lines(path), 1):
         assert line is not None
         text_files.require_short_line(line, f"{path}:{number}", "text")
         digest.update(line)
-        if not (objects and is_blank(line)):
-            if not rows or (before + rows) % shard_rows == 0:
-                starts.append(Start(rows, offset, number))
-                told(before + rows)
-            rows += 1
-            end = end if is_blank(line) else rows
+        row = counter.seen
+        counter.add(line)
+        if counter.seen > row and (not row or (before + row) % shard_rows == 0):
+            starts.append(Start(row, offset, number))
+            told(before + row)
         offset += len(line)
-    return end, [one for one in starts if one.row < end], digest.hexdigest()
+    return counter.rows, [one for one in starts if one.row < counter.rows], digest.hexdigest()
 
 
 def _list_begins(before: int, rows: int, shard_rows: int) -> Iterator[int]:

@@ -94,8 +94,8 @@ def read_rows(
         return islice(_read_csv(file, columns, form, lenient), start.row, None)
     if has_objects(file, columns):
         build: Callable[[str, str], PredictionInput] = lambda line, where: _parse(line, where, columns)  # noqa: E731
-        return _read_lines(file, start, build, skip_blank=True)
-    return _read_lines(file, start, _build_text, skip_blank=False)
+        return _read_lines(file, start, build, objects=True)
+    return _read_lines(file, start, _build_text, objects=False)
 
 
 def has_objects(file: Place, columns: TextColumns) -> bool:
@@ -108,9 +108,26 @@ def holds_texts(file: Place, columns: TextColumns) -> bool:
     return find_kind(file) == "text" and not has_objects(file, columns)
 
 
-def is_blank(line: bytes) -> bool:
-    """Whether a line is passed over in a file of objects, and at the end of a file of texts."""
-    return not line.strip()
+class LineCounter:
+    """Counts the rows of a file of lines, which is given to `add` line by line. A blank line is no row between objects,
+    nor at the end of a file of texts; before another text, it is one.
+
+    objects: whether the lines are objects.  rows: so far, up to the last line that is not blank.  seen: with the blank
+    ones since then, which are rows if another text follows.
+    """
+
+    def __init__(self, *, objects: bool) -> None:
+        self._objects = objects
+        self.rows = self.seen = 0
+
+    def add(self, line: bytes) -> int:
+        """How many rows are known by this line: with a text also the blank ones before it."""
+        if not line.strip():
+            self.seen += not self._objects
+            return 0
+        self.seen += 1
+        known, self.rows = self.seen - self.rows, self.seen
+        return known
 
 
 def read_raw_lines(file: Place, offset: int = 0) -> Iterator[bytes | None]:
@@ -136,22 +153,21 @@ def make_unreadable_error(file: Place, error: OSError) -> UserError:
 
 
 def _read_lines(
-    file: Place, start: Start, build: Callable[[str, str], PredictionInput], *, skip_blank: bool
+    file: Place, start: Start, build: Callable[[str, str], PredictionInput], *, objects: bool
 ) -> Iterator[Row | None]:
     """What is built of each line without its end, and of where it stands. A line may have 64 MB: it is not kept beside
-    its text. skip_blank: blank lines are no rows; else only those at the end of the file are none."""
-    number, blank = start.line - 1, 0  # blank lines since the last row
+    its text. objects: as of `LineCounter`."""
+    number, counter = start.line - 1, LineCounter(objects=objects)
     for line in read_raw_lines(file, start.offset):
         if line is None:
             yield None
             continue
         number += 1
-        if is_blank(line):
-            blank += not skip_blank
+        known = counter.add(line)
+        if not known:
             continue
-        for before in range(number - blank, number):
+        for before in range(number - known + 1, number):
             yield BadRow(find_name(str(file)), "line", before, _make_empty_error(f"{file}:{before}"))
-        blank = 0
         where = f"{file}:{number}"
         text_files.require_short_line(line, where, "text")
         try:
@@ -174,7 +190,7 @@ def _decode(line: bytes, where: str) -> str:
 
 
 def _build_text(line: str, where: str) -> PredictionInput:
-    if is_empty(line):  # of other characters than `is_blank` knows
+    if is_empty(line):  # of white space that bytes do not know
         raise _make_empty_error(where)
     return PredictionInput(line)
 
