@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +22,7 @@ from compress import registry
 from compress.api import data_input, model_input
 from compress.api.keywords import name_keywords
 from compress.console import collect_documents
-from compress.errors import UserError, did_you_mean, printable
+from compress.errors import Stopped, UserError, did_you_mean, printable
 
 R = TypeVar("R")
 
@@ -85,6 +87,18 @@ def _run(name: str, values: Mapping[str, Any], positional: Sequence[str], quiet:
             name_keywords(error, _keywords(command), values)
             _name_objects(error, {**dict.fromkeys(positional, "model"), **_copies(values)})
             raise error.with_traceback(None) from None  # an expected failure: a notebook would show 20 frames of ours
+        except Stopped as stopped:
+            raise Stopped(_name_continuation(stopped), stopped.resume) from None
+
+
+def _name_continuation(stopped: Stopped) -> str:
+    """Why it stopped, and what continues it: the same call, which the command that would do so says the folder of."""
+    command = shlex.split(stopped.resume or "")
+    folder = next((after for word, after in pairwise(command) if word == "--output"), None)
+    folder = next((word.removeprefix("--output=") for word in command if word.startswith("--output=")), folder)
+    if folder is None or "--resume" not in command:
+        return stopped.reason
+    return f"{stopped.reason}; continue with the same call and output={folder!r}, resume=True"
 
 
 def _copies(values: Mapping[str, Any]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,9 @@ import compress
 from compress import Model, RunResult
 from compress.api import command, verbs
 from compress.console import Console
+from compress.errors import Stopped
 from compress.modelfolder import folder as modelfolder
+from compress.training.validation import Validator
 
 TEXT = "the film was good"
 QUICK = {
@@ -308,3 +311,31 @@ def test_a_traceback_ends_where_the_api_begins(classifier: Model, splits: Any) -
     files = [Path(str(entry.path)) for entry in caught.traceback[1:]]
     assert {file.parent.name for file in files} == {"api"}
     assert caught.value.__cause__ is None
+
+
+def test_an_interrupt_says_in_one_frame_how_to_go_on(
+    classifier: Model, splits: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell of a notebook that was interrupted showed 22 frames, and not how the training continues."""
+    note = Validator.note
+
+    def interrupt_after(self: Validator, metrics: dict[str, float], *, keep_best: bool) -> None:
+        note(self, metrics, keep_best=keep_best)
+        signal.raise_signal(signal.SIGINT)
+
+    def train(**more: Any) -> RunResult:
+        return compress.finetune(
+            classifier, splits, training={"steps": 3, "batch_rows": 8, "validate_every": 1}, output="tuned", **HOW,
+            **more,
+        )  # fmt: skip
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Validator, "note", interrupt_after)
+        with pytest.raises(Stopped) as caught:
+            train()
+    assert str(caught.value) == (
+        "stopped by SIGINT after step 1 of 3; the state is saved; continue with the same call and output='tuned', "
+        "resume=True"
+    )
+    assert {Path(str(entry.path)).parent.name for entry in caught.traceback[1:]} == {"api"}
+    assert train(resume=True).model.path.is_dir()
