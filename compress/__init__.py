@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         sparsify,
         tokenizer,
     )
-    from compress.errors import UserError
+    from compress.errors import Stopped, UserError
 
 __version__ = "0.1.0"
 
@@ -72,6 +72,7 @@ __all__ = [
     "Result",
     "RunResult",
     "Scheme",
+    "Stopped",
     "UserError",
     "WrittenModel",
     "affine_scheme",

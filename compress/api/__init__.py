@@ -23,11 +23,12 @@ MODEL_COMMANDS = (
     "verify",
 )
 """Names in `model_commands`."""
+ERRORS = ("Stopped", "UserError")
 
 
 def public(name: str) -> Any:
     """The function or class that `compress` shows under `name`."""
-    if name != "UserError":
+    if name not in ERRORS:
         use_installed_evaluation()
     if name in TENSORS:
         from compress.api import tensors as home
@@ -37,7 +38,7 @@ def public(name: str) -> Any:
         from compress.api import result as home
     elif name in MODEL_COMMANDS:
         from compress.api import model_commands as home
-    elif name == "UserError":
+    elif name in ERRORS:
         from compress import errors as home
     else:
         from compress.api import verbs as home

@@ -21,7 +21,6 @@ import compress
 from compress import Model, RunResult
 from compress.api import command, verbs
 from compress.console import Console
-from compress.errors import Stopped
 from compress.modelfolder import folder as modelfolder
 from compress.training.validation import Validator
 
@@ -331,7 +330,7 @@ def test_an_interrupt_says_in_one_frame_how_to_go_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(Validator, "note", interrupt_after)
-        with pytest.raises(Stopped) as caught:
+        with pytest.raises(compress.Stopped) as caught:
             train()
     assert str(caught.value) == (
         "stopped by SIGINT after step 1 of 3; the state is saved; continue with the same call and output='tuned', "

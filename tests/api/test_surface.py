@@ -22,7 +22,7 @@ FUNCTIONS = {
     "drop_tokens", "make_static", "reduce_dimensions",
     "affine_scheme", "symmetric_scheme", "take_heads_and_neurons", "take_layers",
 }  # fmt: skip
-CLASSES = {"Analysis", "Model", "Result", "RunResult", "Scheme", "UserError", "WrittenModel"}
+CLASSES = {"Analysis", "Model", "Result", "RunResult", "Scheme", "Stopped", "UserError", "WrittenModel"}
 VERBS = (
     "analyze", "calibrate", "cascade", "convert", "extend", "promote", "tokenizer", "verify",
     "compare", "distill", "factorize", "finetune", "fit", "pretrain", "prune_layers", "prune_vocab", "prune_width",
