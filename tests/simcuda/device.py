@@ -14,7 +14,6 @@ import functools
 import sys
 import threading
 import time
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -81,10 +80,12 @@ record = Record()
 
 def _find_line() -> str:
     """The innermost line of this project's packages."""
-    for frame in reversed(traceback.extract_stack()):
-        if frame.filename.startswith(PACKAGES):
-            return f"{Path(frame.filename).relative_to(ROOT)}:{frame.lineno} {frame.name}"
-    return "outside"
+    frame = sys._getframe(1)
+    while frame is not None and not frame.f_code.co_filename.startswith(PACKAGES):
+        frame = frame.f_back
+    if frame is None:
+        return "outside"
+    return f"{Path(frame.f_code.co_filename).relative_to(ROOT)}:{frame.f_lineno} {frame.f_code.co_name}"
 
 
 def _wait(what: str) -> None:
@@ -219,12 +220,15 @@ class DeviceTensor(torch.Tensor):
 class _Factories(TorchDispatchMode):
     """Operators that name the device without having a tensor on it."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing here is compiled, and the guard of each operator would take as long as a small operator."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         named = kwargs.get("device")
-        if (named is not None and torch.device(named).type == "cuda") or any(
-            isinstance(x, DeviceTensor) for x in _list_arguments(args, kwargs)
-        ):
+        if DeviceTensor in types or (named is not None and torch.device(named).type == "cuda"):
             return _run(func, args, kwargs)
         made = func(*args, **kwargs)
         if kwargs.get("pin_memory"):
@@ -251,7 +255,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         host_kwargs["device"] = torch.device("cpu")
     if packet is aten._to_copy and named is not None:
         host_kwargs.pop("non_blocking", None)
-    name, aliases = _describe(func)
+    name, aliases, is_pure = _describe(func)
     kernel: Any = KERNELS.get(name.partition(".")[0], func)
     if graphs.is_capturing() and not aliases:
         made = graphs.capture(func._schema, kernel, host_args, host_kwargs)
@@ -262,7 +266,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if packet not in NO_KERNEL and not aliases:
         record.kernels[name] += 1
     made = _to_device(made)
-    return return_and_correct_aliasing(func, args, kwargs, made) if ours else made
+    return made if is_pure or not ours else return_and_correct_aliasing(func, args, kwargs, made)
 
 
 # An operator takes and returns tensors by themselves or in one list. `torch.utils._pytree`, which looks for them at any
@@ -290,9 +294,12 @@ def _to_device(x: Any) -> Any:
 
 
 @functools.cache
-def _describe(func: Any) -> tuple[str, bool]:
-    """(an operator's name, whether it returns a view of what it was given)"""
-    return func.name(), any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+def _describe(func: Any) -> tuple[str, bool, bool]:
+    """(an operator's name, whether it returns a view of what it was given, whether it neither does nor writes to it)"""
+    returned, given = (
+        [x.alias_info for x in xs if x.alias_info] for xs in (func._schema.returns, func._schema.arguments)
+    )
+    return func.name(), any(not alias.is_write for alias in returned), not returned and not given
 
 
 def _note(packet: Any, args: Any, kwargs: dict[str, Any], ours: list, others: list, on_device: bool) -> None:
@@ -320,15 +327,19 @@ def _note(packet: Any, args: Any, kwargs: dict[str, Any], ours: list, others: li
 # --- attention over sequences of different lengths, which torch has for CUDA only ---
 
 
-def _sequences(tensors: tuple[Tensor, ...], bounds: Tensor, scale: float | None, window: Any) -> Iterator[Any]:
+def _sequences(
+    tensors: tuple[Tensor, ...], bounds: Tensor, scale: float | None, window: tuple[int, int]
+) -> Iterator[Any]:
     """Of each sequence: where it lies, its parts of the tensors (T, H, K) as (H, l, K) in fp32, its probabilities."""
-    left, right = (-1, -1) if window is None else window
+    left, right = window
     for start, end in zip(bounds.tolist(), bounds[1:].tolist(), strict=False):
         parts = [x[start:end].float().transpose(0, 1) for x in tensors]
-        distance = torch.arange(end - start)[:, None] - torch.arange(end - start)
-        hidden = ((left >= 0) & (distance > left)) | ((right >= 0) & (-distance > right))
         scores = parts[0] @ parts[1].mT * _scale(tensors[0], scale)
-        yield slice(start, end), parts, scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        if max(window) >= 0:
+            distance = torch.arange(end - start)[:, None] - torch.arange(end - start)
+            hidden = ((left >= 0) & (distance > left)) | ((right >= 0) & (-distance > right))
+            scores = scores.masked_fill(hidden, float("-inf"))
+        yield slice(start, end), parts, scores.softmax(-1)
 
 
 def _scale(q: Tensor, scale: float | None) -> float:

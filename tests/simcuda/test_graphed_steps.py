@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from processes import run_script
@@ -13,12 +15,20 @@ from compress.training.graphed import find_obstacle
 REPLAYED = ("DistilBERT,mixed,same,1", "TinyBERT,mixed,same,1", "vectors,equal,same,1")
 LAUNCHED = ("TinyBERT,mixed,varying,1", "task,equal,same,2", "decoupled_kd,equal,same,1", "two tokenizers,equal,same,1")
 MIXED = tuple(f"{case},log-normal,varying,1" for case in ("tags", "DistilBERT", "TinyBERT"))
+FREE, TIMED = "tags,log-normal,varying,1,auto", "tags,log-normal,varying,1,timed"
+NEVER_UNASKED = ("TinyBERT,equal,same,1,auto", "contrastive,equal,same,1,auto")
 STEPS, WARM_UPS = 9, 3
 
 
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Any]:
+    """The figures of all trainings. One process makes them: it takes seconds to load the device."""
+    return run_script("graphed_steps.py", *REPLAYED, *LAUNCHED, *MIXED, FREE, TIMED, *NEVER_UNASKED)
+
+
 @pytest.mark.thorough
-def test_replayed_steps_equal_launched_ones() -> None:
-    found = run_script("graphed_steps.py", *REPLAYED, *LAUNCHED)
+def test_replayed_steps_equal_launched_ones(trained: dict[str, Any]) -> None:
+    found = {name: trained[name] for name in (*REPLAYED, *LAUNCHED)}
     for name, figures in found.items():
         assert figures["differs"] == 0, (name, figures)
         assert figures["waits"] == 0, (name, figures)
@@ -32,9 +42,10 @@ def test_replayed_steps_equal_launched_ones() -> None:
 
 
 @pytest.mark.thorough
-def test_steps_of_mixed_lengths_are_replayed() -> None:
+def test_steps_of_mixed_lengths_are_replayed(trained: dict[str, Any]) -> None:
     """Padded, they equal launched ones bit for bit, dropout included."""
-    for name, figures in run_script("graphed_steps.py", *MIXED).items():
+    for name in MIXED:
+        figures = trained[name]
         assert figures["differs"] == 0, (name, figures)
         assert figures["waits"] == 0, (name, figures)
         assert figures["replays"] == figures["repeated"] > 0, (name, figures)
@@ -43,17 +54,16 @@ def test_steps_of_mixed_lengths_are_replayed() -> None:
 
 
 @pytest.mark.thorough
-def test_small_steps_are_replayed_unasked_where_padding_is_free() -> None:
-    free, others = "tags,log-normal,varying,1,auto", ["TinyBERT,equal,same,1,auto", "contrastive,equal,same,1,auto"]
-    timed = "tags,log-normal,varying,1,timed"
-    found = run_script("graphed_steps.py", free, timed, *others)
-    assert found[timed]["differs"] == 0, "what was timed before is forgotten"
-    assert found[timed]["replays"] > found[timed]["repeated"], "for a time limit, steps are timed that are replayed"
-    assert found[free]["replays"] == found[free]["repeated"] > 0
-    (line,) = found[free]["said"]
+def test_small_steps_are_replayed_unasked_where_padding_is_free(trained: dict[str, Any]) -> None:
+    free, timed = trained[FREE], trained[TIMED]
+    assert timed["differs"] == 0, "what was timed before is forgotten"
+    assert timed["replays"] > timed["repeated"], "for a time limit, steps are timed that are replayed"
+    assert free["replays"] == free["repeated"] > 0
+    (line,) = free["said"]
     assert line.endswith("replayed as CUDA graphs; 8% of the tokens were padding")
-    for name in others:
-        assert (found[name]["replays"], found[name]["said"], found[name]["warnings"]) == (0, [], []), name
+    for name in NEVER_UNASKED:
+        figures = trained[name]
+        assert (figures["replays"], figures["said"], figures["warnings"]) == (0, [], []), name
 
 
 def test_what_cannot_be_a_graph_is_reported() -> None:
