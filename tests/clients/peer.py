@@ -1,12 +1,14 @@
 """Run in an interpreter of its own: what another program answers with a model folder. Imports nothing of `compress`.
 
-    python peer.py CLIENT FOLDER TEXTS.json  →  one JSON document on the last line: {"versions": .., "rows": [[..], ..]}
+    python peer.py CLIENT TEXTS.json FOLDER...  →  one JSON document on the last line: {"versions": .., "rows": [..]}
 
-Each client is given the folder and nothing else: how long texts are read and how they are padded comes from its files.
+rows: the answers with each folder. Each client is given folders and nothing else: how long texts are read and how they
+are padded comes from their files.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import json
 import sys
@@ -117,7 +119,9 @@ PACKAGES = {
 }
 
 if __name__ == "__main__":
-    client, folder, texts = sys.argv[1:4]
-    found = globals()[client](folder, json.loads(Path(texts).read_text(encoding="utf-8")))
+    gc.disable()  # looking for garbage among all that the libraries import takes as long as importing them
+    client, texts, *folders = sys.argv[1:]
+    found = [globals()[client](folder, json.loads(Path(texts).read_text(encoding="utf-8"))) for folder in folders]
     versions = {name: importlib.metadata.version(name) for name in PACKAGES[client]}
     print("\n" + json.dumps({"versions": versions, "rows": found}))
+    gc.freeze()  # nor at the exit

@@ -13,8 +13,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,10 +125,19 @@ def has(python: str, client: str) -> bool:
 
 
 def answers(client: str, folder: Path, at: Path, variable: str = "COMPRESS_PEER_PYTHON") -> np.ndarray:
+    (rows,) = answers_of(client, [folder], at, variable)
+    return rows
+
+
+def answers_of(
+    client: str, folders: Sequence[Path], at: Path, variable: str = "COMPRESS_PEER_PYTHON"
+) -> list[np.ndarray]:
+    """One process for all folders: some clients take seconds to import."""
     python = os.environ.get(variable, sys.executable)
     if not has(python, client):
         pytest.skip(f"{', '.join(PACKAGES[client])} not installed for {variable}")
-    return said([python, str(HERE / "peer.py"), client, str(folder), str(written(at))])
+    rows = said([python, str(HERE / "peer.py"), client, str(written(at)), *map(str, folders)])
+    return [np.array(each) for each in rows]
 
 
 def written(at: Path) -> Path:
@@ -134,12 +145,12 @@ def written(at: Path) -> Path:
     return at / "texts.json"
 
 
-def said(command: list[str]) -> np.ndarray:
+def said(command: list[str]) -> Any:
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "HF_HUB_OFFLINE": "1"}
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return np.array(json.loads(done.stdout.splitlines()[-1])["rows"])
+    return json.loads(done.stdout.splitlines()[-1])["rows"]
 
 
 def close(found: np.ndarray, wanted: np.ndarray, kind: str = "float") -> None:
@@ -163,8 +174,8 @@ def test_the_oldest_onnxruntime(kind: str, folders: dict[str, Path], tmp_path: P
 
 @pytest.mark.thorough
 def test_transformers_computes_with_the_floats(folders: dict[str, Path], tmp_path: Path) -> None:
-    close(answers("transformers", folders["float"], tmp_path), expected(folders["float"]))
-    found = answers("transformers", folders["quantized"], tmp_path)
+    plain, found = answers_of("transformers", [folders["float"], folders["quantized"]], tmp_path)
+    close(plain, expected(folders["float"]))
     close(found, expected(folders["float"]))
     assert np.abs(found - expected(folders["quantized"])).max() > 1e-3
 
@@ -179,7 +190,7 @@ def node(task: str, folder: Path, at: Path, options: str = "{}") -> np.ndarray:
     modules, program = os.environ.get("COMPRESS_NODE", "."), shutil.which("node")
     if program is None or not Path(modules, "node_modules/@huggingface/transformers").is_dir():
         pytest.skip("no node, or no @huggingface/transformers in the folder COMPRESS_NODE")
-    return said([program, str(HERE / "peer.mjs"), modules, task, str(folder), str(written(at)), options])
+    return np.array(said([program, str(HERE / "peer.mjs"), modules, task, str(folder), str(written(at)), options]))
 
 
 @pytest.mark.parametrize(
@@ -193,16 +204,29 @@ def test_transformers_js(kind: str, options: str, folders: dict[str, Path], tmp_
     close(found[short], wanted[short], kind)  # it cuts [SEP] off longer texts
 
 
-@pytest.mark.parametrize("client", ["sentence_transformers", "sentence_transformers_onnx", "fastembed"])
-def test_vectors_of_an_exported_embedder(client: str, embedder: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def encoded(embedder: Path, static: Path, tmp_path_factory: pytest.TempPathFactory) -> list[np.ndarray]:
+    """What sentence-transformers gives with the embedder and with the static model."""
+    return answers_of("sentence_transformers", [embedder, static], tmp_path_factory.mktemp("encoded"))
+
+
+def check_exported(found: np.ndarray, embedder: Path) -> None:
     wanted = Embedder(embedder)(TEXTS)
-    found = answers(client, embedder, tmp_path)
     np.testing.assert_allclose(np.linalg.norm(wanted, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
-def test_vectors_of_a_static_model(static: Path, tmp_path: Path) -> None:
-    found = answers("sentence_transformers", static, tmp_path)
+@pytest.mark.parametrize("client", ["sentence_transformers_onnx", "fastembed"])
+def test_vectors_of_an_exported_embedder(client: str, embedder: Path, tmp_path: Path) -> None:
+    check_exported(answers(client, embedder, tmp_path), embedder)
+
+
+def test_vectors_of_an_exported_embedder_in_sentence_transformers(encoded: list[np.ndarray], embedder: Path) -> None:
+    check_exported(encoded[0], embedder)
+
+
+def test_vectors_of_a_static_model(static: Path, encoded: list[np.ndarray]) -> None:
+    found = encoded[1]
     wanted = Embedder(static)(TEXTS)
     assert np.abs(wanted).max() > 0.5
     np.testing.assert_allclose(found, wanted, atol=1e-5)
