@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -11,7 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from compress.garbage import collect_seldom
+
 TESTS = Path(__file__).parent
+
+
+def keep_what_is_imported() -> None:
+    """Call this when all is imported: what there is lives until the end. Python need not look through it for garbage,
+    and a fork that does would copy its pages."""
+    collect_seldom()
+    gc.collect()
+    gc.freeze()
 
 
 class ChildServer:
@@ -45,6 +56,7 @@ class ChildServer:
 def answer_in_forks(run: Callable[[Any], int], *descriptors: int) -> None:
     """Each question runs in a child of its own. Answers its exit code, minus the signal that ended it, and what it
     wrote into these descriptors."""
+    keep_what_is_imported()
     for line in sys.stdin:
         with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
             child = os.fork()

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from child_server import keep_what_is_imported
 from haste import never_wait_for_the_disk, send_to_store, time_few_calls
 from small_sets import shrink
 from wordpiece import SPECIALS, make_wordpiece_files
 
+from compress.garbage import collect_seldom
 from compress.storage import signals
 from compress.tracking import names
 
@@ -41,6 +43,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+collect_seldom()  # before the tests import the libraries
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
@@ -53,9 +57,8 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Tests and modules live until the end: the garbage collector need not look through them again and again."""
-    gc.collect()
-    gc.freeze()
+    """Tests and their modules live until the end."""
+    keep_what_is_imported()
 
 
 @pytest.hookimpl(trylast=True)

@@ -30,6 +30,7 @@ from compress.errors import (
     nearest,
     printable,
 )
+from compress.garbage import collect_seldom
 from compress.import_paths import prefer_installed
 
 FOLDER = Path(__file__).parent
@@ -122,6 +123,7 @@ def main(args: list[str] | None = None) -> int:
     if args is None:  # this process is the command's alone
         from compress.storage.signals import watch
 
+        collect_seldom()
         watch()
     from compress.training.restarts import fails_again
 

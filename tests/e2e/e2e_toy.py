@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from child_server import ChildServer
+from child_server import ChildServer, keep_what_is_imported
 from haste import (
     check_files_in_onnxruntime_alone,
     do_not_wait_for_quiet,
@@ -34,6 +34,8 @@ from haste import (
     time_few_calls,
 )
 from small_sets import shrink
+
+from compress.garbage import collect_seldom
 
 ROOT = Path(__file__).parents[2]
 
@@ -229,7 +231,9 @@ class Server(ChildServer):
 
 
 def _serve() -> None:
+    collect_seldom()
     _warm_up()
+    keep_what_is_imported()
     with never_wait_for_the_disk():
         _answer()
 

@@ -26,7 +26,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import graphs
 import shim
 
+from compress.garbage import collect_seldom
+
 shim.load()
+collect_seldom()  # of the libraries that are imported now
 
 import torch  # noqa: E402
 import torch._dynamo  # noqa: E402

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from child_server import ChildServer
+from child_server import ChildServer, keep_what_is_imported
 from torchrun_places import places
 from training_toy import Flag, Log, context
 
@@ -200,6 +200,7 @@ def serve() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         child({"folder": folder, "plan": {"steps": 1}})  # what torch imports at its first step, the children find
+    keep_what_is_imported()
     for line in sys.stdin:
         command = json.loads(line)
         said = Path(command["folder"]) / "said.txt"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from child_server import ChildServer
+from child_server import ChildServer, keep_what_is_imported
 from torch import Tensor, nn
 
 from compress.contracts import Batch, EncoderOutput, Needs, TrainingPlan
@@ -258,6 +258,7 @@ def _serve() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         run(Path(folder))  # whatever torch imports at its first step, the children find imported
+    keep_what_is_imported()
     for line in sys.stdin:
         command = json.loads(line)
         reader, writer = os.pipe()

@@ -94,9 +94,11 @@ def _signal_name(number: int) -> str:
 
 def main(line: bytes) -> int:
     """Run the job of a line; returns the exit code."""
+    from compress.garbage import collect_seldom
     from compress.import_paths import prefer_installed
     from compress.storage.signals import watch
 
+    collect_seldom()
     prefer_installed()
     watch()
     threading.Thread(target=_stop_without_parent, name="parent", daemon=True).start()
