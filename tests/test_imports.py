@@ -58,15 +58,24 @@ def _tree(file: Path) -> ast.Module:
 
 
 def _walk(node: ast.AST, file: Path, at_import: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
+    """Of the statements in it: no expression imports, and most nodes are in expressions."""
+    for child in _list_statements(node):
         if isinstance(child, ast.Import):
             yield from (Import(file, child.lineno, alias.name, at_import) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             base = _absolute(child, file)
             yield from (Import(file, child.lineno, f"{base}.{alias.name}", at_import) for alias in child.names)
         else:
-            later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _for_type_checkers(child)
+            later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or _for_type_checkers(child)
             yield from _walk(child, file, at_import and not later)
+
+
+def _list_statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Those directly below it, and the handlers and cases that hold some."""
+    for name in ("body", "handlers", "cases", "orelse", "finalbody"):
+        below = getattr(node, name, ())
+        if isinstance(below, list):
+            yield from below
 
 
 def _absolute(node: ast.ImportFrom, file: Path) -> str:
@@ -231,13 +240,7 @@ MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix("
 @cache
 def _imported_in_room(file: Path) -> frozenset[Path]:
     """The files of the same room that a file imports: when it is imported itself, in a function, for type checkers."""
-    names: set[str] = set()
-    for node in ast.walk(_tree(file)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = _absolute(node, file)
-            names |= {name if (name := f"{base}.{alias.name}") in MODULES else base for alias in node.names}
+    names = {i.name if i.name in MODULES else i.name.rpartition(".")[0] for i in imports(file)}
     found = {MODULES[name] for name in names if name in MODULES} - {file}
     return frozenset(other for other in found if room_of(other) == room_of(file))
 
