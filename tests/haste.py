@@ -31,6 +31,7 @@ def time_few_calls(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(latency, "count_most_rounds", lambda repeats: min(repeats, ROUNDS))
     patch.setattr(latency, "ENOUGH", ROUNDS)
+    patch.setattr(latency._Timer, "warm_up", lambda timer, calls: timer.run() if calls else None)
     patch.setattr(real_texts, "TIMED", TEXTS)
 
 
