@@ -59,6 +59,14 @@ _WORKERS, _ON = worker_options(
 @click.option("--text-column", metavar="NAME", help="--file: column of the text (default: by its usual names).")
 @click.option("--text-pair-column", metavar="NAME", help="--file: column of the second text of a pair.")
 @click.option(
+    "--keep-column",
+    "keep_columns",
+    multiple=True,
+    metavar="NAME[=AS]",
+    help="--file with --json or --output: a column that the predictions repeat, under the name AS if given; "
+    "repeatable. A column called id is always kept.",
+)
+@click.option(
     "--bad-rows",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -124,6 +132,7 @@ def command(
     file: Place | None,
     text_column: str | None,
     text_pair_column: str | None,
+    keep_columns: tuple[str, ...],
     bad_rows: Path | None,
     no_answer_threshold: float | None,
     long_text: str | None,
@@ -177,8 +186,13 @@ def command(
         refuse_flags(others, "cannot be combined with --query", "remove it")
     output: Path | None = where["output"]
     if file is None:
-        of_rows = {"--text-column": text_column, "--text-pair-column": text_pair_column, "--bad-rows": bad_rows}
+        of_rows = {
+            "--text-column": text_column, "--text-pair-column": text_pair_column, "--keep-column": keep_columns,
+            "--bad-rows": bad_rows,
+        }  # fmt: skip
         refuse_flags({**of_rows, "--output": output}, "is for rows of a file", "add --file FILE")
+    if output is None and not options.json:
+        refuse_flags({"--keep-column": keep_columns}, "has no effect without --json or --output", "add one of them")
     if output is None:
         lonely = {**{f"--{name}": value for name, value in where.items()}, "--shard-rows": shard_rows, "--join": join}
         refuse_flags(lonely, "has no effect without --output", "add --output FOLDER")
@@ -194,7 +208,7 @@ def command(
         refuse_flags(others, "cannot be combined with --output", "remove it")
     request = ModelRequest(
         resolve(model), options.device, options.precision, options.runtime, embeddings=embeddings, settings=settings,
-        text_column=text_column, text_pair_column=text_pair_column, prompt=prompt,
+        text_column=text_column, text_pair_column=text_pair_column, prompt=prompt, kept=_name_columns(keep_columns),
     )  # fmt: skip
     if output is not None and file is not None:
         shards = ShardOptions(shard_rows or SHARD_ROWS, join, bad_rows)
@@ -204,3 +218,17 @@ def command(
         rank_texts(request, query, texts, file, options, top)
         return
     predict_texts(request, texts, pairs, file, options, questions=questions, contexts=contexts, bad_rows=bad_rows)
+
+
+def _name_columns(asked: tuple[str, ...]) -> dict[str, str]:
+    """Column → the name that the predictions have it under. Raises UserError for two columns of one name."""
+    from compress.errors import UserError
+
+    found: dict[str, str] = {}
+    for text in asked:
+        column, _, name = text.partition("=")
+        if not column or (name or column) in found.values() or column in found:
+            what = "no column is named" if not column else f"'{name or column}' is named twice"
+            raise UserError(what, where=f"--keep-column {text}", do="write NAME, or NAME=AS; each name once")
+        found[column] = name or column
+    return found

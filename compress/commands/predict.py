@@ -17,7 +17,16 @@ from compress.errors import UserError
 from compress.modelfolder.cascade import inspect
 from compress.predict.ranking import check_ranks, rank_documents
 from compress.predict.rows.answers import Answerer, ModelRequest, PredictionAnswerer
-from compress.predict.rows.inputs import DOCUMENTS, PredictionInput, Reject, Row, TextColumns, require_texts, stop_at
+from compress.predict.rows.inputs import (
+    DOCUMENTS,
+    PredictionInput,
+    Reject,
+    Row,
+    TextColumns,
+    join_answer,
+    require_texts,
+    stop_at,
+)
 from compress.predict.rows.reading import LineCounter, find_kind, has_objects, holds_texts, list_files, read_rows
 from compress.predict.rows.windows import divide
 from compress.storage.lines import new_lines, write_line
@@ -69,7 +78,7 @@ def rank_texts(
     answerer = request.open(console)
     assert isinstance(answerer, PredictionAnswerer)
     check_ranks(answerer.predictor)
-    columns = DOCUMENTS.renamed(request.text_column, None)
+    columns = DOCUMENTS.renamed(request.text_column, None).keep(request.kept)
     rows = given if file is None else read_all(list_files(file), columns)
     found = [one for window in divide(rows) for one in window]
     with console.slow_progress("rank", len(found), "documents") as progress:
@@ -78,7 +87,7 @@ def rank_texts(
         )  # fmt: skip
     for one in ranked:
         beside = found[one.index].beside
-        line = json.dumps({**beside, **one.as_json()}, ensure_ascii=False) if options.json else one.line()
+        line = json.dumps(join_answer(beside, one.as_json()), ensure_ascii=False) if options.json else one.line()
         write_line(sys.stdout, line)
 
 

@@ -26,7 +26,7 @@ from compress.errors import UserError
 from compress.predict import fastest
 from compress.predict.rows import answers, windows
 from compress.predict.rows.answers import ModelRequest
-from compress.predict.rows.inputs import EMBEDDED, BadRow, PredictionInput, TextColumns
+from compress.predict.rows.inputs import EMBEDDED, BadRow, PredictionInput, TextColumns, join_answer
 
 MODEL = ModelRequest(Path("m"))
 TEXTS, PAIRS, ANSWERING, RANKING = (
@@ -169,6 +169,29 @@ def test_a_column_can_be_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--text-pair-column b: the model reads one text; remove it"):
         EMBEDDED.renamed(None, "b")
     assert EMBEDDED.renamed(None, None) == EMBEDDED
+
+
+def test_columns_are_kept_for_the_predictions(tmp_path: Path) -> None:
+    columns = TextColumns.of_task(TEXTS).keep({"stars": "stars", "label": "gold"})
+    lines = tmp_path / "lines"
+    lines.write_text('{"text": "a", "stars": 4, "label": null, "id": 7}\n')
+    (one,) = read_good(lines, columns)
+    assert dict(one.beside) == {"id": 7, "stars": 4, "gold": None}, "a line of any file is an object then"
+    pq.write_table(pa.table({"text": ["a"], "label": ["x"], "stars": [5], "other": [1]}), tmp_path / "x.parquet")
+    (one,) = read_good(tmp_path / "x.parquet", columns)
+    assert dict(one.beside) == {"stars": 5, "gold": "x"}
+    (tmp_path / "x.csv").write_text("text,stars,lable\na,4,b\n")
+    with pytest.raises(UserError, match="the row has no label; did you mean 'lable'"):
+        read_good(tmp_path / "x.csv", columns)
+    pq.write_table(pa.table({"text": ["a"], "lable": ["x"], "stars": [5]}), tmp_path / "y.parquet")
+    with pytest.raises(UserError, match="the row has no label; did you mean 'lable'"):
+        read_good(tmp_path / "y.parquet", columns)
+
+
+def test_a_kept_column_has_no_name_of_the_prediction() -> None:
+    assert join_answer({"id": 1, "gold": "b"}, {"label": "a"}) == {"id": 1, "gold": "b", "label": "a"}
+    with pytest.raises(UserError, match="have a 'label' of their own; keep it under another name"):
+        join_answer({"label": "b"}, {"label": "a"})
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,24 @@ def test_bad_rows_are_written_down(folder: Path, small_windows: None, compress: 
     assert "3 rows were rejected by the command that is resumed; add --bad-rows FILE" in kept.line
 
 
+def test_columns_are_kept_in_shards_and_in_json(folder: Path, compress: Cli) -> None:
+    rows = [{"text": row["text"], "label": row["label"], "stars": i} for i, row in enumerate(opinions()["train"][:6])]
+    write_rows(folder / "rated.jsonl", rows)
+    words = ("predict", "mine", "--file", "rated.jsonl", "--threads", "1", "--keep-column", "stars")
+    kept = (*words, "--keep-column", "label=gold")
+    done = compress(*kept, "--output", "kept", "--shard-rows", "4", "--join", "kept.jsonl")
+    assert done.code == 0, done.err
+    found = [json.loads(line) for line in (folder / "kept.jsonl").read_text().splitlines()]
+    assert [(one["stars"], one["gold"]) for one in found] == [(row["stars"], row["label"]) for row in rows]
+    assert {"text", "label", "probabilities", "stars", "gold"} == found[0].keys()
+    assert [json.loads(line)["gold"] for line in compress(*kept, "--json").out.splitlines()] == [
+        r["label"] for r in rows
+    ]
+    done = compress(*words, "--keep-column", "label", "--json")
+    assert (done.code, done.out) == (2, "")
+    assert "--keep-column: the predictions have a 'label' of their own" in done.line
+
+
 def test_a_bad_row_ends_the_command_with_its_line(folder: Path, compress: Cli) -> None:
     with (folder / "rows/a.jsonl").open("a") as file:
         file.write("{\n")
@@ -206,6 +224,9 @@ def test_vectors_are_divided_too(folder: Path, small_windows: None, compress: Cl
         (("--bad-rows", "task.yaml"), "task.yaml: exists already; name another file"),
         (("--output", "x", "--file", "-"), "--file -: standard input cannot be divided into shards; give a file"),
         (("--output", "x", "--file", "mlruns"), "mlruns: the folder has no files of rows; known: .jsonl"),
+        (("--keep-column", "id"), "--keep-column: has no effect without --json or --output; add one of them"),
+        (("--keep-column", "a=b", "--keep-column", "b", "--json"), "--keep-column b: 'b' is named twice"),
+        (("--keep-column", "=b", "--json"), "--keep-column =b: no column is named"),
         (("--output", "x", "a text"), "TEXTS: cannot be combined with --output; remove it"),
     ],
 )

@@ -17,7 +17,7 @@ from compress.predict.cascade import CascadePredictor
 from compress.predict.embedder import Embedder
 from compress.predict.fastest import open_in_runtime
 from compress.predict.predictor import Predictor
-from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns
+from compress.predict.rows.inputs import EMBEDDED, PredictionInput, TextColumns, join_answer
 from compress.predict.service import collect_pairs
 from compress.storage.sent import find_copy
 from compress.training.precision import Precision
@@ -57,7 +57,7 @@ class PredictionAnswerer:
         for one, answer in zip(rows, answers, strict=True):
             repeated = {} if pair is None or one.pair is None else {pair: one.pair}
             if as_json:
-                row = {**one.beside, first: one.text, **repeated, **answer.as_json()}
+                row = join_answer(one.beside, {first: one.text, **repeated, **answer.as_json()})
                 yield json.dumps(row, ensure_ascii=False)
             else:
                 yield "\t".join([answer.line(one.text), *(printable(text, 200) for text in repeated.values())])
@@ -75,7 +75,8 @@ class VectorAnswerer:
         """As `Answerer`."""
         for one, vector in zip(rows, self.embedder([one.text for one in rows], told), strict=True):
             if as_json:
-                row = {**one.beside, "text": one.text, "embedding": [float(f"{value:.7g}") for value in vector]}
+                found = [float(f"{value:.7g}") for value in vector]
+                row = join_answer(one.beside, {"text": one.text, "embedding": found})
                 yield json.dumps(row, ensure_ascii=False)
             else:
                 yield " ".join(f"{value:.6g}" for value in vector) + "\t" + printable(one.text, 200)
@@ -85,7 +86,8 @@ class VectorAnswerer:
 class ModelRequest:
     """Which model answers, and how. settings: of the task, in place of the model's own.  runtime: None: as the folder
     is meant to be run.  text_column, text_pair_column: of files of rows; None: by their usual names.  prompt: the name
-    of the one before each text of an embedding model; None: the folder's default one."""
+    of the one before each text of an embedding model; None: the folder's default one.  kept: columns of the rows that
+    the answers repeat, each under a name."""
 
     folder: Path
     device: str = "cpu"
@@ -96,12 +98,13 @@ class ModelRequest:
     text_column: str | None = None
     text_pair_column: str | None = None
     prompt: str | None = None
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     def open(self, console: Console) -> Answerer:
         """Load the model; with `--runtime auto`, its fastest runtime. Raises UserError as what answers does, and for
         the column of a second text where the model reads one."""
         answerer = self._open(console)
-        answerer.columns = answerer.columns.renamed(self.text_column, self.text_pair_column)
+        answerer.columns = answerer.columns.renamed(self.text_column, self.text_pair_column).keep(self.kept)
         return answerer
 
     def _open(self, console: Console) -> Answerer:
@@ -127,8 +130,9 @@ class ModelRequest:
         return replace(self, runtime=None if cascade else answerer.predictor.runtime)
 
     def pack(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self) | {"folder": str(self.folder), "settings": dict(self.settings)}
+        """As plain data. Without columns to keep it is what versions wrote that knew none."""
+        packed = asdict(self) | {"folder": str(self.folder), "settings": dict(self.settings)}
+        return {name: value for name, value in packed.items() if name != "kept" or value}
 
     @classmethod
     def unpack(cls, packed: Mapping[str, Any]) -> ModelRequest:

@@ -58,7 +58,8 @@ class TextColumns:
 
     needs_second: whether each row must have both.  named: whether the lines of any file are objects, since texts have
     names of their own such as question and context, or the user named a column by this flag.  lists: whether a text may
-    be the list of its words.  ranks: whether documents alone can be ranked for one query.
+    be the list of its words.  ranks: whether documents alone can be ranked for one query.  kept: other columns, and
+    under which name the answer repeats each.
     """
 
     first: Sequence[str]
@@ -68,6 +69,7 @@ class TextColumns:
     flag: str | None = None
     lists: bool = False
     ranks: bool = False
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_task(cls, task: Task) -> TextColumns:
@@ -91,21 +93,32 @@ class TextColumns:
             return replace(self, first=first, named=named, flag=flag)
         return replace(self, first=first, second=(text_pair,), needs_second=True, named=named, flag=flag)
 
+    def keep(self, kept: Mapping[str, str]) -> TextColumns:
+        """The same, whose rows also have these columns."""
+        return replace(self, kept=kept, named=self.named or bool(kept), flag=self.flag or (KEEP if kept else None))
+
     @property
     def needed(self) -> str:
         """The columns that a row must have, for people."""
         return " and ".join([self.first[0], *([self.second[0]] if self.needs_second else [])])
 
     def build(self, row: Mapping[str, Any], where: str) -> PredictionInput:
-        """The texts of a row; an `id` is kept. Raises UserError for a text that is missing, or is none."""
-        if self.ranks and self.flag is None:
+        """The texts of a row; an `id` is kept, and columns that are named for it. Raises UserError for a column that is
+        missing, and for a text that is none."""
+        if self.ranks and self.flag in (None, KEEP):
             self._require_query(row, where)
         text = _find_text(row, self.first, TEXT_FLAGS[0], where, needed=True, lists=self.lists)
         assert text is not None
         pair = None
         if self.second:
             pair = _find_text(row, self.second, TEXT_FLAGS[1], where, needed=self.needs_second)
-        return PredictionInput(text, pair, {"id": _copy_id(row["id"], where)} if "id" in row else {})
+        beside = {"id": _copy_value(row["id"], "id", where)} if "id" in row else {}
+        for column, name in self.kept.items():
+            key = _find_key(tuple(row), (column,))
+            if key is None:
+                raise UserError(f"the row has no {column}", where=where, do=did_you_mean(column, row))
+            beside[name] = _copy_value(row[key], column, where)
+        return PredictionInput(text, pair, beside)
 
     def _require_query(self, row: Mapping[str, Any], where: str) -> None:
         """Raise UserError for a document alone."""
@@ -116,12 +129,22 @@ class TextColumns:
             raise UserError("the row has a document and no query", where=where, do=do)
 
 
+KEEP = "--keep-column"
 QUERIES = ("query", "question")
 """Columns that stand beside those of documents."""
 EMBEDDED = TextColumns(TEXT)
 """What vectors are made of."""
 DOCUMENTS = TextColumns([*DOCUMENT_NAMES, *(name for name in TEXT if name not in QUERIES)])
 """What is ranked."""
+
+
+def join_answer(beside: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What is written for a row: what its answer repeats, then the answer. Raises UserError for a name that both
+    have."""
+    if (name := next((name for name in beside if name in answer and name != "id"), None)) is not None:
+        do = f"keep it under another name: {KEEP} COLUMN=NAME"
+        raise UserError(f"the predictions have a '{name}' of their own", where=KEEP, do=do)
+    return {**beside, **answer}
 
 
 def require_texts(name: str, texts: Sequence[str]) -> None:
@@ -182,10 +205,10 @@ def _find_key(columns: tuple[str, ...], names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name in columns), next((folded[n] for n in names if n in folded), None))
 
 
-def _copy_id(value: Any, where: str) -> Any:
+def _copy_value(value: Any, name: str, where: str) -> Any:
     """As an answer repeats it: JSON, so that a date of a parquet file is text."""
     if isinstance(value, str):
-        _require_whole(value, "id", where)
+        _require_whole(value, name, where)
     return value if value is None or isinstance(value, str | int | float | list | dict) else str(value)
 
 

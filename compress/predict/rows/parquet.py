@@ -35,9 +35,9 @@ def read_parquet(file: Place, columns: TextColumns, first: int = 0) -> Iterator[
                 number += rows
             else:
                 groups.append(place)
-        wanted = {*columns.first, *columns.second, "id"}
+        wanted = {*columns.first, *columns.second, *columns.kept, "id"}
         names = [name for name in opened.schema_arrow.names if wanted & {name, fold_name(name)}]
-        if not names:  # each row is then told to have none of them
+        if not names or not columns.kept.keys() <= set(names):  # each row is then told what it lacks
             names = opened.schema_arrow.names
         try:
             for batch in opened.iter_batches(batch_size=WINDOW, row_groups=groups, columns=names):
