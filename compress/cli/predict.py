@@ -228,7 +228,7 @@ def _name_columns(asked: tuple[str, ...]) -> dict[str, str]:
     for text in asked:
         column, _, name = text.partition("=")
         if not column or (name or column) in found.values() or column in found:
-            what = "no column is named" if not column else f"'{name or column}' is named twice"
-            raise UserError(what, where=f"--keep-column {text}", do="write NAME, or NAME=AS; each name once")
+            what = f"duplicate name '{name or column}'" if column else "the name of the column is missing"
+            raise UserError(what, where=f"--keep-column {text}", do="write NAME, or NAME=AS")
         found[column] = name or column
     return found

@@ -10,8 +10,8 @@ from typing import Any
 
 from compress.compare.frontier import RankedRow
 from compress.compare.rows import LATENCY, MEAN, SIZE, SPEEDUP, Row
-from compress.measure.baseline import describe_unbeaten
 from compress.report.rows import format_difference, name_difference
+from compress.report.weakness import describe_unbeaten
 from evaluation.frontier import TOLERANCE
 from evaluation.quality.intervals import Interval
 

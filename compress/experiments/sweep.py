@@ -16,11 +16,11 @@ from compress.console import Console
 from compress.contracts import Override, RunOptions, list_set_values
 from compress.errors import UserError
 from compress.experiments.seeds import list_jobs, list_seeds
-from compress.measure.baseline import describe_unbeaten
 from compress.measure.measured_model import MeasuredModel
 from compress.recipe import LoadedRecipe, Recipe
 from compress.report.plots import Curve, line_chart
 from compress.report.rows import description, title
+from compress.report.weakness import describe_unbeaten
 from compress.run import input_folder
 from compress.run.folder import RUNS
 from compress.run.jobs import SUMMARY, Job, Outcome, begin_jobs, run_jobs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,16 +60,6 @@ def with_baseline(measured: Sequence[MeasuredModel], baseline: Baseline | None) 
     told = {f"{BASELINE}{baseline.name}": baseline.value}
     made = [replace(m.measurement, values={**m.measurement.values, **told}) for m in measured]
     return [replace(m, measurement=one) for m, one in zip(measured, made, strict=True)]
-
-
-def describe_unbeaten(metric: str, value: float, values: Mapping[str, float]) -> str | None:
-    """`not better than` what needs no encoder, on the rows that a model was measured on; None where it is. value: of
-    its main metric.  values: all its figures."""
-    levels = {told: values[f"{BASELINE}{name}"] for name, told in BASELINES.items() if f"{BASELINE}{name}" in values}
-    if metric == "accuracy" and "quality/majority_baseline" in values:
-        levels["the most common label"] = values["quality/majority_baseline"]
-    name = find_unbeaten(value, levels)
-    return None if name is None else f"not better than {name}, {format_figure(metric, levels[name])}"
 
 
 def describe_weak(model: MeasuredModel, baseline: Baseline | None) -> str | None:

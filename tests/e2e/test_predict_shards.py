@@ -225,8 +225,8 @@ def test_vectors_are_divided_too(folder: Path, small_windows: None, compress: Cl
         (("--output", "x", "--file", "-"), "--file -: standard input cannot be divided into shards; give a file"),
         (("--output", "x", "--file", "mlruns"), "mlruns: the folder has no files of rows; known: .jsonl"),
         (("--keep-column", "id"), "--keep-column: has no effect without --json or --output; add one of them"),
-        (("--keep-column", "a=b", "--keep-column", "b", "--json"), "--keep-column b: 'b' is named twice"),
-        (("--keep-column", "=b", "--json"), "--keep-column =b: no column is named"),
+        (("--keep-column", "a=b", "--keep-column", "b", "--json"), "--keep-column b: duplicate name 'b'"),
+        (("--keep-column", "=b", "--json"), "--keep-column =b: the name of the column is missing"),
         (("--output", "x", "a text"), "TEXTS: cannot be combined with --output; remove it"),
     ],
 )
