@@ -104,10 +104,11 @@ def _missing(name: str, path: Path) -> UserError:
 
 
 def require_teacher(name: str) -> None:
-    """The same of a name that may mean a recipe too; a misspelt recipe is reported as one."""
+    """The same of a name that may mean a recipe too; a misspelt recipe, which is no path, is reported as one."""
     if is_recipe(name):
         return
-    if nearest(name, recipe_names()) is not None and not find_copy(Path(name)).exists():
+    is_path = len(Path(name).parts) > 1
+    if not is_path and nearest(name, recipe_names()) is not None and not find_copy(Path(name)).exists():
         raise UserError(f"no such teacher '{name}'", where="--teacher", do=did_you_mean(name, recipe_names()))
     require_there(name)
 

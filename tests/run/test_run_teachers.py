@@ -176,6 +176,7 @@ def test_a_name_means_a_recipe_or_a_folder(heads: dict[str, dict[str, str]], mon
     with pytest.raises(UserError, match="no such teacher 'teachr'; did you mean 'teacher'"):
         teachers.teacher_folder("teachr")
     assert teachers.teacher_folder("runs/t") == Path("runs/t")
+    assert teachers.teacher_folder("m/embedder") == Path("m/embedder"), "a path is no misspelt recipe"
 
 
 def test_a_recipe_without_a_teacher_asks_for_one() -> None:
