@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
-import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -17,6 +14,7 @@ from compress.encoder.config.encoder import EncoderConfig
 from compress.errors import ExitCode, UserError, is_out_of_memory
 from compress.storage.disk import human_bytes
 from evaluation.cost.gpu import read_system_metrics
+from evaluation.cost.memory import find_in_glibc
 
 
 def keep_pages() -> None:
@@ -26,22 +24,10 @@ def keep_pages() -> None:
     each time the system would clear every page anew: a sixth of a BERT-base distillation step on a CPU. The price is
     that the process stays as large as it once was. Where the C library is not glibc, nothing happens.
     """
-    if (mallopt := _find_in_glibc("mallopt")) is not None:
+    if (mallopt := find_in_glibc("mallopt")) is not None:
         trim_threshold, mmap_max = -1, -4  # malloc.h
         mallopt(mmap_max, 0)
         mallopt(trim_threshold, 2**31 - 1)
-
-
-def return_pages() -> None:
-    """Give the system what was freed, where many large models are made one after another and their files stay: the
-    pages between these would add up. Where the C library is not glibc, nothing happens."""
-    if (trim := _find_in_glibc("malloc_trim")) is not None:
-        trim(0)
-
-
-def _find_in_glibc(name: str) -> Any:
-    """A function of the C library; None where it is not there."""
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
 
 
 def read_gpu(device: torch.device) -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +13,18 @@ import psutil
 import torch
 
 MB = 1_000_000
+
+
+def return_pages() -> None:
+    """Give the system what the C library keeps of freed memory: after large models of which little stays, and before
+    memory is measured. Where the C library is not glibc, nothing happens."""
+    if (trim := find_in_glibc("malloc_trim")) is not None:
+        trim(0)
+
+
+def find_in_glibc(name: str) -> Any:
+    """A function of the C library; None where it is not there."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
 
 
 def peak_memory_mb(call: Callable[[], Any], device: str = "cpu") -> float:
@@ -36,13 +48,8 @@ def peak_memory_mb(call: Callable[[], Any], device: str = "cpu") -> float:
 
 def _resident() -> int:
     """Bytes resident without what the C library keeps of freed memory: a call that fills it again is not free."""
-    _give_back_free_pages()
+    return_pages()
     return psutil.Process().memory_info().rss
-
-
-def _give_back_free_pages() -> None:
-    with contextlib.suppress(OSError, AttributeError):  # glibc only
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _reset_high_water() -> bool:

@@ -16,6 +16,7 @@ from test_realise import Case
 
 from compress.fit.cost import block_table as blocktable
 from compress.fit.loss import saved_study as kept
+from compress.fit.loss import study as loss_study
 from compress.fit.loss.study import Student, Study, sizes_between
 from compress.fit.plan.plans import Scales
 from compress.storage import atomic, safe
@@ -85,6 +86,15 @@ def test_progress_names_the_part_of_the_study_that_it_is_at(case: Case) -> None:
     parts = list(seen.parts)
     assert (parts[0], parts[-1]) == ("1 of 9 (importance of heads and neurons)", "9 of 9 (cut models)")
     assert [int(part.split()[0]) for part in parts] == sorted(int(part.split()[0]) for part in parts)
+
+
+def test_passes_with_gradients_hold_few_tokens(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_study, "STUDY_TOKENS", 64)
+    made = Student(case.loaded, case.task, case.table, case.serving, 24, 0, lambda: None, lambda _: None)
+    assert len(made.batches) > len(case.student.batches)
+    assert max(batch.tokens for batch in made.batches) <= 64
+    assert sum(batch.tokens for batch in made.batches) == sum(batch.tokens for batch in case.student.batches)
+    assert len(made.compared) == len(case.student.compared)  # without gradients: as large as the processor likes
 
 
 @pytest.fixture

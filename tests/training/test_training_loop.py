@@ -626,6 +626,7 @@ def test_pages_between_what_stays_are_returned() -> None:
     program = """
 import mmap
 from compress.training import memory
+from evaluation.cost.memory import return_pages
 resident = lambda: int(open("/proc/self/statm").read().split()[1]) * mmap.PAGESIZE
 memory.keep_pages()
 before, kept, freed = resident(), [], []
@@ -634,7 +635,7 @@ for _ in range(50):
     kept.append(bytearray(b"x" * 2_000))
 freed.clear()
 held = resident()
-memory.return_pages()
+return_pages()
 print(held - before, resident() - before)
 """
     root = str(Path(memory.__file__).parents[2])

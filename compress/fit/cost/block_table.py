@@ -25,10 +25,10 @@ from compress.fit.cost.serving import Serving, build_batch, content, count_store
 from compress.onnx.runtimes import versions
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
-from compress.training.memory import return_pages
 from compress.training.precision import serving_precision
 from evaluation.cost.device import describe
 from evaluation.cost.least import find_least
+from evaluation.cost.memory import return_pages
 from evaluation.cost.size import MB
 
 MORE_ROWS = 1024

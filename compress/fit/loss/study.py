@@ -44,9 +44,10 @@ from compress.stages.prune_vocab.spec import Spec as VocabularySpec
 from compress.stages.prune_vocab.usage import loss as reading_loss
 from compress.stages.prune_vocab.usage import read_rows
 from compress.stages.prune_width.importance.obs import Importance
-from compress.stages.prune_width.study import WidthStudy
+from compress.stages.prune_width.study import STUDY_TOKENS, WidthStudy
 from compress.stages.share.factorization import apply, count, factorize
 from compress.stages.shared.divergence import On, divergence, task_answers
+from evaluation.cost.memory import return_pages
 
 ROWS, TOKENS = (512, 2048), 32_768
 """Training rows that masks are judged and matrices are fitted on: at least, at most, and between them as many as have
@@ -144,7 +145,7 @@ class Student:
         self.train, examples = self._studied(train)
         compared = self.task.count_rows(held, COMPARED)
         self.held = held.take(draw_spread_rows(len(held), compared, seed, "fit-compared"))
-        self.batches = self._batches(examples)
+        self.batches = self._batches(examples, STUDY_TOKENS)
         self.compared = self._batches(self.encode_rows(self.held, self.tokenizer))
         self.ready = prepare(loaded.model)
         self.on: On = task_answers(loaded.model)
@@ -169,8 +170,8 @@ class Student:
         rows = self.train.take(np.arange(min(count, len(self.train))))
         return self._batches(self.encode_rows(rows, Tokenizer.from_files(files, where=self.where)))
 
-    def _batches(self, examples: Examples) -> list[Batch]:
-        return [batch.to(self.serving.device) for batch in evaluation_batches(examples, MAX_TOKENS)]
+    def _batches(self, examples: Examples, max_tokens: int = MAX_TOKENS) -> list[Batch]:
+        return [batch.to(self.serving.device) for batch in evaluation_batches(examples, max_tokens)]
 
     def stop(self) -> None:
         """Between two passes: raises Stopped where a signal asked for it, and reports progress."""
@@ -181,6 +182,7 @@ class Student:
 
     def _begin(self, part: str) -> None:
         """Progress says from here on which part of the study this is. part: of STUDIED."""
+        return_pages()  # what the part before freed: gigabytes for a model of 12 x 768
         self._part = f"{STUDIED.index(part) + 1} of {len(STUDIED)} ({part})"
 
     def study(self, *, joins: bool = False) -> Study:

@@ -22,7 +22,7 @@ from compress.stages.prune_width import latency, targets
 from compress.stages.prune_width.costs import Costs, operations, parameters
 from compress.stages.prune_width.report import SizeTrial
 from compress.stages.prune_width.spec import Spec
-from compress.stages.prune_width.study import Target, WidthStudy
+from compress.stages.prune_width.study import STUDY_TOKENS, Target, WidthStudy
 from compress.stages.shared.stage import StageContext, require_folder
 from compress.stages.shared.task_data import TaskData
 from compress.stages.shared.task_head import check_same_labels
@@ -71,7 +71,7 @@ class Subject:
         chosen = data.train.take(draw_spread_rows(len(data.train), rows, c.seed, "width-study"))
         study = WidthStudy(
             loaded.model,
-            [batch.to(c.device) for batch in evaluation_batches(chosen, MAX_TOKENS)],
+            [batch.to(c.device) for batch in evaluation_batches(chosen, STUDY_TOKENS)],
             seed=c.seed,
             name=str(folder),
             stop=c.workshop.stop,
