@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -29,9 +28,10 @@ _KIND = "decoupled_kd"
 
 
 class Objective(Base):
-    """T²·(alpha·KL of target versus rest + beta·KL among the other classes), mean over labelled rows.
+    """T²·(alpha·KL of target versus rest + beta·KL among the other classes), mean over rows.
 
-    Decoupled knowledge distillation (Zhao et al., arXiv 2203.08679). With two classes the second part is zero.
+    Decoupled knowledge distillation (Zhao et al., arXiv 2203.08679). With two classes the second part is zero. The
+    target of a row without a label is the class that the teacher finds likeliest.
     alpha: weight of the target-class part (the teacher's confidence in the correct class).
     beta: weight of the non-target part (which wrong classes the teacher finds likely); the paper uses 2 to 8.
     temperature: T, as in soft_targets.
@@ -56,7 +56,7 @@ class Objective(Base):
         labels = get_required(batch.labels, "labels", _KIND)
         if labels.dtype.is_floating_point or labels.dim() != 1 or labels.shape[0] != batch.rows:
             raise UserError("needs one class per row", where=f"objective {_KIND}", do="use soft_targets for this task")
-        return len(_list_known(batch))
+        return batch.rows
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
         """logits (B, C) of both, labels (B,) → scalar."""
@@ -64,23 +64,14 @@ class Objective(Base):
         ours, goal = widen(field(student, "logits", _KIND)), widen(field(theirs, "logits", _KIND, "teacher"))
         same_shape(ours, goal, "classes", _KIND)
         labels = get_required(batch.labels, "labels", _KIND)
-        if not self.count(batch.on_host):
+        if not batch.rows:
             return make_zero_loss(ours)
-        known = torch.from_numpy(_list_known(batch.on_host))
-        known = known.to(ours.device, non_blocking=True)
-        at = labels.index_select(0, known)[:, None]
-        (right, rest), (their_right, their_rest) = (
-            _parts(x.index_select(0, known) / self.temperature, at) for x in (ours, goal)
-        )
+        at = torch.where(labels == IGNORED, goal.argmax(1), labels)[:, None]
+        (right, rest), (their_right, their_rest) = (_parts(x / self.temperature, at) for x in (ours, goal))
         value = self.alpha * F.kl_div(right, their_right, log_target=True, reduction="batchmean")
         if rest.shape[1] > 1:
             value = value + self.beta * F.kl_div(rest, their_rest, log_target=True, reduction="batchmean")
         return value * self.temperature**2
-
-
-def _list_known(batch: Batch) -> np.ndarray:
-    """Rows with a label."""
-    return np.flatnonzero(batch.values["labels"] != IGNORED)
 
 
 def _parts(z: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:

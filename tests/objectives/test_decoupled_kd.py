@@ -47,17 +47,15 @@ def test_two_parts_by_hand() -> None:
     assert both == pytest.approx(3 * target + 2 * others)
 
 
-def test_rows_without_a_label_change_nothing_but_the_mean_of_none_is_zero() -> None:
+def test_the_target_of_a_row_without_a_label_is_what_the_teacher_finds_likeliest() -> None:
     ours, theirs = leaf(ar((3, 4), 2, 0.3)), ar((3, 4), 2, 1.1)
-    labelled = value(ours, theirs, [-100, 2, -100])
-    torch.testing.assert_close(labelled, value(ours[1:2], theirs[1:2], [2]))
-    labelled.backward()
+    first, _, last = theirs.argmax(1).tolist()
+    assert first != 2 or last != 2
+    mixed = value(ours, theirs, [-100, 2, -100])
+    torch.testing.assert_close(mixed, value(ours, theirs, [first, 2, last]))
+    mixed.backward()
     assert ours.grad is not None
-    assert ours.grad[[0, 2]].abs().sum() == 0
-    assert ours.grad[1].abs().sum() > 0
-    nothing = value(ours, theirs, [-100, -100, -100])
-    assert nothing.item() == 0
-    nothing.backward()
+    assert bool((ours.grad.abs().sum(1) > 0).all())
 
 
 @pytest.mark.parametrize("size", [1e4, 1e30])
