@@ -63,10 +63,11 @@ class UserError(Exception):
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the user asked for it
-    """A signal asked us to stop; the state was saved and `resume` is the command that continues it."""
+    """A signal asked us to stop; the state was saved and `resume` is the command that continues it. folder: of the run
+    that the same call from Python continues with `output=folder, resume=True`."""
 
-    def __init__(self, reason: str, resume: str | None = None) -> None:
-        self.reason, self.resume = reason, resume
+    def __init__(self, reason: str, resume: str | None = None, folder: str | None = None) -> None:
+        self.reason, self.resume, self.folder = reason, resume, folder
         super().__init__(reason)
 
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,17 +86,10 @@ def _run(name: str, values: Mapping[str, Any], positional: Sequence[str], quiet:
             _name_objects(error, {**dict.fromkeys(positional, "model"), **_copies(values)})
             raise error.with_traceback(None) from None  # an expected failure: a notebook would show 20 frames of ours
         except Stopped as stopped:
-            raise Stopped(_name_continuation(stopped), stopped.resume) from None
-
-
-def _name_continuation(stopped: Stopped) -> str:
-    """Why it stopped, and what continues it: the same call, which the command that would do so says the folder of."""
-    command = shlex.split(stopped.resume or "")
-    folder = next((after for word, after in pairwise(command) if word == "--output"), None)
-    folder = next((word.removeprefix("--output=") for word in command if word.startswith("--output=")), folder)
-    if folder is None or "--resume" not in command:
-        return stopped.reason
-    return f"{stopped.reason}; continue with the same call and output={folder!r}, resume=True"
+            reason, folder = stopped.reason, stopped.folder
+            if folder is not None:
+                reason += f"; continue with the same call and output={folder!r}, resume=True"
+            raise Stopped(reason, stopped.resume, folder) from None
 
 
 def _copies(values: Mapping[str, Any]) -> dict[str, str]:

@@ -316,7 +316,7 @@ def resumable(folder: Path) -> Iterator[None]:
         try:
             yield
         except Stopped as stopped:
-            raise Stopped(stopped.reason, command) from None
+            raise Stopped(stopped.reason, command, str(folder)) from None
 
 
 def resume_command(folder: Path) -> str:
