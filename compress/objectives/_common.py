@@ -23,6 +23,8 @@ class Base(nn.Module):
     softens: ClassVar[bool] = True
     by_query: ClassVar[bool] = False
     """Whether it compares the documents of a query with each other, which must be in one micro-batch then."""
+    one_class: ClassVar[bool] = False
+    """Whether every row needs exactly one class."""
     ignores_padding: ClassVar[bool] = False
     """Whether what a batch holds as padding (`Batch.real_rows`) adds nothing to the sum that it divides by `count`, and
     has no gradient."""

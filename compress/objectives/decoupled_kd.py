@@ -37,6 +37,8 @@ class Objective(Base):
     temperature: T, as in soft_targets.
     """
 
+    one_class = True
+
     def __init__(
         self,
         *,

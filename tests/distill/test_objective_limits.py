@@ -40,6 +40,8 @@ def named(**objectives: Any) -> dict[str, tuple[float, nn.Module]]:
 def test_objectives_that_fit_pass() -> None:
     check_objectives(named(vectors=objective(of_vectors=True)), spec(), task_of("embedding"))
     check_objectives(named(soft_targets=objective()), spec(), task_of("classification"))
+    for kind in ("classification", "pair-classification"):
+        check_objectives(named(decoupled=objective(one_class=True)), spec(), task_of(kind))
     hidden = objective(student_needs=Needs(hidden_states=True))
     check_objectives(named(hidden=hidden), spec(), task_of("embedding"))
     check_objectives(named(hidden=hidden), spec(), task_of("classification"))
@@ -52,6 +54,10 @@ def test_objectives_that_fit_pass() -> None:
         (objective(), "embedding", "bad needs the outputs of a task head, and this is an embedding model"),
         (objective(of_vectors=True), "classification", "bad compares .*, and the model answers a task; .*distilbert-t"),
         (objective(of_vectors=True), "reranking", "bad compares sentence .*, and the model is a reranker; .*rerank-d"),
+        (objective(one_class=True), "token-classification", "bad needs one class per row, and the task is token-cl"),
+        (objective(one_class=True), "regression", "bad needs one class per row, and the task is regression; use soft"),
+        (objective(one_class=True), "multi-label", "bad needs one class per row, and the task is multi-label; use so"),
+        (objective(one_class=True), "embedding", "bad needs the outputs of a task head, and this is an embedding"),
     ],
 )
 def test_the_objective_that_does_not_fit_is_named(one: Any, kind: str, message: str) -> None:

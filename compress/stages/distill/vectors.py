@@ -86,6 +86,11 @@ def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Sp
     distillation of embeddings does not have."""
     embeds = task.label_free
     for name, (_, objective) in objectives.items():
+        if not embeds and getattr(objective, "one_class", False) and task.head != ("classification", "single_label"):
+            raise UserError(
+                f"objective {name} needs one class per row, and the task is {task.kind}", where="objectives",
+                do="use soft_targets for this task, as in recipe distilbert-task",
+            )  # fmt: skip
         reads = getattr(objective, "student_needs").logits  # noqa: B009 - of every objective
         if not reads or getattr(objective, "of_vectors", False) == embeds:
             continue
