@@ -12,8 +12,8 @@ from torch import nn
 from compress.contracts import TrainingPlan
 from compress.training.graphed import find_obstacle
 
-REPLAYED = ("DistilBERT,mixed,same,1", "TinyBERT,mixed,same,1", "vectors,equal,same,1")
-LAUNCHED = ("TinyBERT,mixed,varying,1", "task,equal,same,2", "decoupled_kd,equal,same,1", "two tokenizers,equal,same,1")
+REPLAYED = ("DistilBERT,mixed,same,1", "TinyBERT,mixed,same,1", "vectors,equal,same,1", "decoupled_kd,equal,same,1")
+LAUNCHED = ("TinyBERT,mixed,varying,1", "task,equal,same,2", "two tokenizers,equal,same,1")
 MIXED = tuple(f"{case},log-normal,varying,1" for case in ("tags", "DistilBERT", "TinyBERT"))
 FREE, TIMED = "tags,log-normal,varying,1,auto", "tags,log-normal,varying,1,timed"
 NEVER_UNASKED = ("TinyBERT,equal,same,1,auto", "contrastive,equal,same,1,auto")
