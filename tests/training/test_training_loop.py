@@ -602,10 +602,12 @@ if sys.argv[1] == "keep":
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(4):
     torch.ones(10_000_000)
-before = faults()
+found = []
 for _ in range(8):
+    before = faults()
     torch.ones(10_000_000)
-print(faults() - before)
+    found.append(faults() - before)
+print(min(found))  # the system may take pages back between two rounds
 """
 
     def page_faults(how: str) -> int:
@@ -614,9 +616,9 @@ print(faults() - before)
         return int(subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout)
 
     returned = page_faults("as it is")
-    if os.confstr("CS_GNU_LIBC_VERSION") is None or returned < 10_000:
+    if os.confstr("CS_GNU_LIBC_VERSION") is None or returned < 1_000:
         pytest.skip("this allocator keeps its pages anyway")
-    assert page_faults("keep") < returned / 4  # a busy machine may take one tensor's pages back
+    assert page_faults("keep") < returned / 4
 
 
 @pytest.mark.thorough
