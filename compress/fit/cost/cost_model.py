@@ -19,7 +19,6 @@ from compress.fit.request.setup import choose_serving
 from compress.modelfolder.folder import LoadedModel
 from compress.storage import atomic, safe
 from compress.storage.cache import cache_folder
-from evaluation.cost.memory import return_pages
 
 FILE, SHAPE = "costs.json", "latency_shape"
 
@@ -95,7 +94,6 @@ def of(loaded: LoadedModel, asked: str | None, shape: dict[str, Any], folder: Pa
         return known
     serving = choose_serving(loaded, asked, shape, console)
     blocks, name = table(loaded.config, loaded.heads, serving, console)
-    return_pages()  # of the small models
     busy = "; it was measured on a busy machine" * blocks.busy
     console.note(f"cost table: {cache_folder() / FOLDER}{busy}")
     return Costs(serving, blocks, name)

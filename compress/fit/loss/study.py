@@ -182,17 +182,12 @@ class Student:
 
     def _begin(self, part: str) -> None:
         """Progress says from here on which part of the study this is. part: of STUDIED."""
-        return_pages()  # what the part before freed: gigabytes for a model of 12 x 768
+        return_pages()  # what was freed before, the small models that were timed included: gigabytes for 12 x 768
         self._part = f"{STUDIED.index(part) + 1} of {len(STUDIED)} ({part})"
 
     def study(self, *, joins: bool = False) -> Study:
         """All of it; no label is read. joins: layers that share too, which saves bytes and no time."""
-        self._begin("importance of heads and neurons")
-        width = WidthStudy(self.loaded.model, self.batches, seed=self.seed, name=self.where, stop=self.stop)
-        importance = Importance()
-        scores = importance(width)
-        self._begin("fewer heads and neurons")
-        widths = curves(self, scores, width.factors(importance.on))
+        scores, widths = self._widths()
         self._begin("fewer layers")
         drops = self._drops()
         self._begin("matrices in fewer bits")
@@ -227,6 +222,16 @@ class Student:
     def compute_kl_of_answers(self, answers: Mapping[int, EncoderOutput]) -> float:
         """The same of answers that were given: identity of a compared batch → to it."""
         return divergence(RememberedAnswers(answers), self.known, self.compared, self.on)
+
+    def _widths(self) -> tuple[WidthScores, list[np.ndarray]]:
+        """Of heads and neurons, and what is lost with so many of each unit left."""
+        self._begin("importance of heads and neurons")
+        width = WidthStudy(self.loaded.model, self.batches, seed=self.seed, name=self.where, stop=self.stop)
+        importance = Importance()
+        scores = importance(width)
+        self._begin("fewer heads and neurons")
+        # Its factors, a gigabyte for a model of 12 x 768, go with it: no later part reads them.
+        return scores, curves(self, scores, width.factors(importance.on))
 
     def _drops(self) -> list[float]:
         """Of each layer, left out alone."""

@@ -21,6 +21,7 @@ from compress.errors import UserError, format_count
 from compress.stages.distill.probe import TOKENS, AskedModel
 from compress.stages.distill.row_filter_spec import RowFilterSpec
 from compress.stages.shared.stage import StageContext
+from compress.stages.shared.task_head import ONE_LABEL
 from compress.stages.shared.validation import collect_logits
 from compress.storage import atomic
 from compress.storage.cache import cache_folder
@@ -69,7 +70,7 @@ def check_filter(spec: RowFilterSpec, task: Task) -> None:
         wrong = dict.fromkeys(RowFilterSpec.model_fields, "the teacher's prediction is a span of each window")
     if problem == "regression":
         wrong = dict.fromkeys(("min_confidence", "max_confidence"), "a score has no probability")
-    if (kind, problem) != ("classification", "single_label"):
+    if task.head != ONE_LABEL:
         wrong.setdefault("balance", "a row has no single predicted class")
     for key, why in wrong.items():
         if getattr(spec, key) is not None:
@@ -211,7 +212,7 @@ def _answer(
     out[:, 0] = np.inf
     np.minimum.at(out[:, 0], owners, sure.astype(np.float32))
     out[~np.isfinite(out[:, 0]), 0] = 0  # a row without a word that is answered
-    out[:, 1] = logits.argmax(1) if task.head == ("classification", "single_label") else -1
+    out[:, 1] = logits.argmax(1) if task.head == ONE_LABEL else -1
     for other in others:
         theirs, places = _ask(task, rows, length, context, other)
         if theirs.shape != logits.shape or (places != owners).any():

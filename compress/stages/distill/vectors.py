@@ -19,6 +19,7 @@ from compress.stages.distill.spec import Spec
 from compress.stages.shared.model_shape import make_vector_objective_error
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.task_data import SPREAD_TOKENS
+from compress.stages.shared.task_head import ONE_LABEL
 from compress.stages.shared.validation import collect_logits
 
 OWN = "vectors and vector_similarity"
@@ -86,7 +87,7 @@ def check_objectives(objectives: Mapping[str, tuple[float, nn.Module]], spec: Sp
     distillation of embeddings does not have."""
     embeds = task.label_free
     for name, (_, objective) in objectives.items():
-        if not embeds and getattr(objective, "one_class", False) and task.head != ("classification", "single_label"):
+        if not embeds and getattr(objective, "one_class", False) and task.head != ONE_LABEL:
             raise UserError(
                 f"objective {name} needs one class per row, and the task is {task.kind}", where="objectives",
                 do="use soft_targets for this task, as in recipe distilbert-task",
