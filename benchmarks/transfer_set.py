@@ -15,7 +15,7 @@ teacher: how many labels the text replaces. --ways NAME: one more student for ea
 - pool-words, pool-vectors: the passages of a corpus nearest to the labelled rows instead of text, ten for each. The
   corpus is the training texts of --pool-sets, which should have nothing to do with SET;
 - column-probabilities, column-labels: the text with the teacher's answers as columns of the data, as a model behind an
-  API gives them, without the teacher itself;
+  API gives them, without the teacher itself; column-labels@0.17 states that 17 % of them are wrong (`--teacher-noise`);
 - confident, unsure, balanced, disagreement: the text, filtered (`--min-confidence 0.9`, `--max-confidence 0.99`,
   `--balance even`, `--disagreement student`);
 - agreement: the text, with the weights that agree best with the teacher on held-out text (`--stop agreement`);
@@ -143,11 +143,12 @@ def choose_way(way: str, data: Path, labelled: int, folder: Path, args: argparse
         rows = write_labelled_rows(data, labelled, folder / "labelled-rows")
         corpus = write_corpus(args.data, args.pool_sets, args.output)
         return [recipe, "--teacher", str(teacher), "--data", str(rows), "--pool", str(corpus), "--pool-by", POOLS[way]]
-    if way in COLUMNS:
+    name, _, noise = way.partition("@")
+    if name in COLUMNS:
         answered = write_answers(data, teacher, folder / "answers", args.threads)
-        column = way.replace("column-", "teacher_")
+        column = name.replace("column-", "teacher_")
         flags = ["--student", str(teacher), "--data", str(answered), *few, "--set", "stages.0.use_unlabelled=true"]
-        return [recipe, *flags, "--teacher-column", column]
+        return [recipe, *flags, "--teacher-column", column, *(["--teacher-noise", noise] if noise else [])]
     if way in FILTERS:
         return [recipe, *with_text, *FILTERS[way]]
     return [way, *with_text]

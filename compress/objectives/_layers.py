@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import torch
@@ -68,6 +68,10 @@ def of_layers(needs: Needs | None, layers: Iterable[int]) -> Needs | None:
     return dataclasses.replace(needs, **{name: chosen for name in asked if getattr(needs, name)})
 
 
+Projected = Iterator[tuple[int, Tensor, Tensor]]
+"""A student layer, its states (N, d) and those of the teacher (N, D) that their projection is compared with."""
+
+
 class Projections(nn.Module):
     """Linear maps from the student's width to the teacher's, one for all layers or one a layer; dropped at the end.
 
@@ -96,9 +100,16 @@ class Projections(nn.Module):
 
     def forward(self, states: Tensor, layer: int) -> Tensor:
         """(.., student width) → (.., teacher width)."""
-        if not len(self.maps):
+        if not len(self):
             return states
-        return self.maps[layer if len(self.maps) > 1 else 0](states)
+        return self.maps[self.place(layer)](states)
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def place(self, layer: int) -> int:
+        """Number of the map that a layer's states go through."""
+        return layer if len(self) > 1 else 0
 
 
 class HiddenStates(Layerwise):
@@ -114,6 +125,11 @@ class HiddenStates(Layerwise):
         super().bind(pair)
         widths = pair.student.hidden, pair.teacher.hidden
         self.maps = Projections(self.projection, *widths, pair.student.depth, f"{self.kind}.projection")
+
+    def list_projected(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Projected:
+        """What is compared, layer by layer, where the map is fixed."""
+        for s, t in self.bound().pairs:
+            yield s, states(student, s, self.kind), states(teacher, t, self.kind)
 
 
 def states(output: EncoderOutput, layer: int, kind: str) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.objectives._common import Base, make_zero_loss, positive, teacher_of, widen
-from compress.objectives._layers import Projections, rows_of
+from compress.objectives._layers import Projected, Projections, rows_of
 
 _KIND = "contrastive"
 
@@ -44,6 +44,14 @@ class Objective(Base):
     def bind(self, pair: ModelPair) -> None:
         """Be told of the two models; makes a projection where their widths differ."""
         self.maps = Projections("auto", pair.student.hidden, pair.teacher.hidden, 1, f"objective {_KIND}")
+
+    def list_projected(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Projected:
+        """What is compared: the rows' representations."""
+        yield (
+            0,
+            rows_of(widen(student.last_hidden), batch, self.rows),
+            rows_of(widen(teacher.last_hidden), batch, self.rows),
+        )
 
     def count(self, batch: Batch) -> int:
         return batch.rows

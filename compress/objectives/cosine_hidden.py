@@ -9,7 +9,7 @@ from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.errors import UserError
 from compress.objectives._common import Base, drop_padding, make_zero_loss, teacher_of, widen
-from compress.objectives._layers import Projection, Projections
+from compress.objectives._layers import Projected, Projection, Projections
 
 _KIND = "cosine_hidden"
 
@@ -35,6 +35,10 @@ class Objective(Base):
         """Be told of the two models; makes the projection. Raises UserError for none between two widths."""
         where = f"objective {_KIND}.projection"
         self.maps = Projections(self.projection, pair.student.hidden, pair.teacher.hidden, 1, where)
+
+    def list_projected(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Projected:
+        """What is compared: the last hidden states."""
+        yield 0, widen(student.last_hidden), widen(teacher.last_hidden)
 
     def count(self, batch: Batch) -> int:
         return batch.tokens

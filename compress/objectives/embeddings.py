@@ -7,7 +7,7 @@ from torch import Tensor
 from compress.contracts import Batch, EncoderOutput, Needs
 from compress.encoder.config.layer_maps import ModelPair
 from compress.objectives._common import Base, make_zero_loss, mean_squares, teacher_of
-from compress.objectives._layers import Projection, Projections, states
+from compress.objectives._layers import Projected, Projection, Projections, states
 
 _KIND = "embeddings"
 
@@ -32,6 +32,10 @@ class Objective(Base):
         """Be told of the two models; makes the projection."""
         where = f"objective {_KIND}.projection"
         self.maps = Projections(self.projection, pair.student.hidden, pair.teacher.hidden, 1, where)
+
+    def list_projected(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Projected:
+        """What is compared: the embedding outputs."""
+        yield 0, states(student, -1, _KIND), states(teacher, -1, _KIND)
 
     def count(self, batch: Batch) -> int:
         return batch.tokens

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput
 from compress.objectives._common import drop_padding, make_zero_loss, teacher_of
-from compress.objectives._layers import HiddenStates, rows_of, states
+from compress.objectives._layers import HiddenStates, Projected, rows_of, states
 
 _KIND = "pkd"
 
@@ -22,6 +22,10 @@ class Objective(HiddenStates):
 
     ignores_padding = True
     kind = f"objective {_KIND}"
+
+    def list_projected(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Projected:
+        for s, ours, theirs in super().list_projected(student, teacher, batch):
+            yield s, rows_of(ours, batch, "first"), rows_of(theirs, batch, "first")
 
     def count(self, batch: Batch) -> int:
         return batch.rows

@@ -116,11 +116,20 @@ class StageModule(nn.Module):
         terms = self._penalties(batch) if self.training else {}
         if not live:
             return terms
-        student = cast(EncoderOutput, self.student(batch, _union(o.student_needs for o in live.values())))
-        teacher = self._ask_teacher(batch, live) if teacher is None else teacher
-        student, teacher, batch = self.prepare_outputs(student, teacher, batch)
+        student, teacher, batch = self._run_both(batch, live, teacher)
         found = {name: Term(o(student, teacher, batch), self.weights[name], counts[name]) for name, o in live.items()}
         return found | terms
+
+    def run_both(self, batch: Batch) -> tuple[EncoderOutput, EncoderOutput | None, Batch]:
+        """What the objectives that have something to count here are given: both outputs and the batch."""
+        return self._run_both(batch, self._live(self._counts(batch)), None)
+
+    def _run_both(
+        self, batch: Batch, live: Mapping[str, Objective], teacher: EncoderOutput | None
+    ) -> tuple[EncoderOutput, EncoderOutput | None, Batch]:
+        student = cast(EncoderOutput, self.student(batch, _union(o.student_needs for o in live.values())))
+        teacher = self._ask_teacher(batch, live) if teacher is None else teacher
+        return self.prepare_outputs(student, teacher, batch)
 
     def prepare_outputs(
         self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch

@@ -59,6 +59,7 @@ class GeneralPreparation(Preparation):
         objectives = self.bind_objectives(student, teacher.model, source, begun.copied)
         fingerprint = modelfolder.fingerprint(folder)
         live = functools.cache(lambda precision: prepare_teacher(teacher.model, precision))
+        self.fit_projections(student, objectives, source, live)
         taught = self.set_up_teaching(teacher, fingerprint, objectives, source, tokenizer.vocabulary_sha, length, live)
         tying = Tying(spec, student, c)
         found = self._choose_validation(student, teacher, batches("validation"), lambda: live(c.precision))

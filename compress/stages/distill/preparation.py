@@ -12,18 +12,20 @@ from compress.contracts import Batch, BatchSource, Objective, Teacher, TrainingP
 from compress.encoder.config.layer_maps import ModelPair
 from compress.encoder.infer.prepare import Precision
 from compress.encoder.modules.model import Model
+from compress.errors import format_count
 from compress.modelfolder import folder as modelfolder
 from compress.modelfolder.folder import FolderMeta, LoadedModel
 from compress.objectives._layers import Layerwise
 from compress.stages.distill import initialization, layers
 from compress.stages.distill.cache.source import TeacherSetup, TeachingJob, set_up_teacher
+from compress.stages.distill.projections import fit_projections, have_projections
 from compress.stages.distill.quantization_aware import Ranges
 from compress.stages.distill.spec import Spec
 from compress.stages.distill.two_tokenizers import check_comparable
 from compress.stages.distill.tying import Tying
 from compress.stages.shared.stage import StageContext
 from compress.stages.shared.training_plan import settle_plan
-from compress.training.module import Regularizer
+from compress.training.module import Regularizer, StageModule
 from compress.training.schedule import total_steps
 
 
@@ -94,6 +96,20 @@ class Preparation:
             cast(Objective, objective).bind(pair)
             objective.to(self.context.device)
         return built
+
+    def fit_projections(
+        self,
+        student: Model,
+        objectives: Mapping[str, tuple[float, nn.Module]],
+        source: BatchSource,
+        live: Callable[[Precision], Teacher],
+        kind: type[StageModule] = StageModule,
+    ) -> None:
+        """Initialize the objectives' projections on real input, where widths differ. kind: of what trains."""
+        if have_projections(objective for _, objective in objectives.values()):
+            module = kind(student, objectives, live(self.context.precision))
+            count = fit_projections(module, self.read(source))
+            self.context.say(f"{format_count(count, 'projection')} of hidden states initialized by least squares")
 
     def _report_maps(self, built: Mapping[str, tuple[float, nn.Module]]) -> None:
         """Fused kernels never hold attention maps: what reads them has them computed by plain products."""

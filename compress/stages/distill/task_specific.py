@@ -136,8 +136,11 @@ class TaskPreparation(Preparation):
             paired = both.pair_rows(data.rows, data.train)
             both.tell(paired)
             source = PairedBatches(source, paired)
-        teaching = self._find_teaching(data, objectives, source, both, fingerprint)
-        tying, kind = Tying(spec, student, c), StageModule if both is None else AlignedModule
+        kind = StageModule if both is None else AlignedModule
+        live = self.load_live if both is None else functools.cache(lambda p: AlignedTeacher(self.load_live(p)))
+        self.fit_projections(student, objectives, source, live, kind)
+        teaching = self._find_teaching(data, objectives, source, both, fingerprint, live)
+        tying = Tying(spec, student, c)
         counts = {**data.count_rows(self.table), **text.figures}
         validate, select, watched = self._validate(data, text, student, teaching.asked, both)
         prepared = PreparedStage(
@@ -266,6 +269,7 @@ class TaskPreparation(Preparation):
         source: BatchSource,
         both: TwoTokenizers | None,
         fingerprint: str,
+        live: Callable[[Precision], Teacher],
     ) -> _Teaching:
         """The teacher, the cache of it, or the columns, and how it answers the labelled rows."""
         c, spec = self.context, self.spec
@@ -274,8 +278,6 @@ class TaskPreparation(Preparation):
             columns = ColumnTeacher(data.taught, data.train) if spec.asks_teacher() else None
             figures = {} if self.is_label_free else compare_with_labels(data.taught, data.train, self.labelled)
             return _Teaching(TeacherSetup(columns), None, figures)
-        plain = self.load_live
-        live = functools.cache(lambda precision: AlignedTeacher(plain(precision)) if both else plain(precision))
         length = task_max_length(c.recipe)
         setup = self.set_up_teaching(
             self.teacher, fingerprint, objectives, source, data.vocabulary_sha, length, live
