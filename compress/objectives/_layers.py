@@ -75,8 +75,8 @@ Projected = Iterator[tuple[int, Tensor, Tensor]]
 class Projections(nn.Module):
     """Linear maps from the student's width to the teacher's, one for all layers or one a layer; dropped at the end.
 
-    how: "auto" projects only where the widths differ (then one for all, as TinyBERT's code does). They begin as a random
-    change of basis; a distillation fits them to real input first (`stages.distill.projections`).
+    how: "auto" projects only where the widths differ (then one for all, as TinyBERT's code does). They are drawn as a
+    change of basis; a distillation then fits them to real input (`stages.distill.projections`).
     """
 
     def __init__(self, how: Projection, student: int, teacher: int, layers: int, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from compress.encoder.config.encoder import EncoderConfig
 from compress.errors import UserError
-from compress.stages.distill.initialization import plan_shape
+from compress.stages.distill.initialization import Origin, plan_shape
 from compress.stages.distill.layers import resolve, sentence
 from compress.stages.distill.student_spec import LAYER_RULES, StudentSpec
 from compress.stages.shared.model_shape import ModelShape
@@ -110,3 +111,22 @@ def test_half_of_the_width_is_what_the_heads_divide(hidden: int, heads: int, hal
     assert (
         how.sentence() == "a student of half of the layers (uniform) of the teacher, half of its width, random weights"
     )
+
+
+@pytest.mark.parametrize(
+    ("how", "hidden", "found"),
+    [
+        ({"hidden": 8}, 8, True),
+        ({"hidden": 8, "init": "selection"}, 8, True),
+        ({"hidden": 8, "init": "random"}, 8, False),
+        ({"intermediate_size": 8}, 16, False),
+        (None, 8, False),
+    ],
+)
+def test_a_student_is_narrowed_where_it_was_wider(how: dict[str, Any] | None, hidden: int, found: bool) -> None:
+    def config(width: int) -> EncoderConfig:
+        return EncoderConfig.uniform(vocabulary=9, hidden=width, layers=2, heads=2, feed_forward=16)
+
+    donor: Any = SimpleNamespace(config=config(16))
+    student: Any = SimpleNamespace(config=config(hidden))
+    assert Origin(donor, None if how is None else StudentSpec(**how)).is_wider_than(student) is found

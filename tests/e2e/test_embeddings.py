@@ -359,6 +359,7 @@ def test_a_student_of_another_hidden_size_gets_a_dense_module(
     fitted = dense is None or student == "another"  # a narrowed student keeps the teacher's Dense module
     assert ("initialized by least squares on 200 texts" in done.err) == fitted, done.err
     assert "randomly initialized" not in done.err
+    assert "1 projection of hidden states initialized by least squares" in done.err
     same_vectors(made, made)
     check_limits(made)
     theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(made), device="cpu")

@@ -73,6 +73,7 @@ def test_layers_on_common_spans_with_copies_of_the_texts(foreign: Path, compress
     spans = int(line.split("compared on ")[1].split()[0].replace(",", ""))
     theirs, ours = _counts(line)
     assert 0 < spans <= min(theirs, ours)
+    assert "4 projections of hidden states initialized by least squares" in done.err
 
 
 def _counts(line: str) -> tuple[int, int]:

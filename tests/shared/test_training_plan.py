@@ -33,6 +33,7 @@ def test_the_rate_follows_from_the_hidden_size() -> None:
     found, said = settle(TrainingPlan(steps=10), factor=10.0)
     assert found.learning_rate == choose_rate(384, 10.0)
     assert said[0].endswith(", times 10 for the parameters trained")
+    assert settle(TrainingPlan(steps=10), factor=4.0, why="for a reason")[1][0].endswith(", times 4 for a reason")
 
 
 def test_a_length_is_fixed_only_where_nothing_can_end_the_training() -> None:

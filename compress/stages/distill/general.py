@@ -73,7 +73,7 @@ class GeneralPreparation(Preparation):
             module=StageModule(student, objectives, taught.teacher, self.list_regularizers(student, tying)),
             opening=taught.opening,
             source=source,
-            plan=self.settle_plan(source, student, tying, validated=validate is not None),
+            plan=self.settle_plan(source, student, tying, begun, validated=validate is not None),
             validate=None if validate is None else tying.wrap_validation(validate),
             select=select,
             identity={

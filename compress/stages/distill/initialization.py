@@ -67,6 +67,10 @@ class Origin:
             return None
         return layers.resolve(self.how, self.donor.config.depth)
 
+    def is_wider_than(self, student: Model) -> bool:
+        """Whether the student's hidden states were narrowed, not drawn at random."""
+        return self.how is not None and self.how.init != "random" and student.config.hidden < self.donor.config.hidden
+
     def parents(self) -> dict[str, Path]:
         """Of the lineage, beside the teacher."""
         return {} if self.folder is None else {"start": self.folder}

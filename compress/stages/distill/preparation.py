@@ -28,6 +28,10 @@ from compress.stages.shared.training_plan import settle_plan
 from compress.training.module import Regularizer, StageModule
 from compress.training.schedule import total_steps
 
+NARROWED = 4.0
+"""Times the usual learning rate: what a student whose states were just narrowed has lost is further from its weights
+than what fine-tuning changes (benchmarks/RESULTS.md, "Half of the layers")."""
+
 
 def build_objectives(spec: Spec) -> dict[str, tuple[float, nn.Module]]:
     """Name → (weight, objective) of the recipe, not yet bound to models."""
@@ -63,11 +67,22 @@ class Preparation:
         parts = [objective for _, objective in objectives.values()]
         return set_up_teacher(spec.cache, self.context, teacher.model, fingerprint, parts, job, live)
 
-    def settle_plan(self, source: BatchSource, student: Model, tying: Tying, *, validated: bool = True) -> TrainingPlan:
+    def settle_plan(
+        self,
+        source: BatchSource,
+        student: Model,
+        tying: Tying,
+        begun: initialization.Origin,
+        *,
+        validated: bool = True,
+    ) -> TrainingPlan:
         """How long and how fast. Ramps, and ranges that are frozen, need the number of steps before training."""
         paced = bool(self.list_regularizers(student, tying))
-        hidden = student.config.hidden
-        return settle_plan(self.spec.training, source, hidden, self.context, open_ended=validated and not paced)
+        hidden, factor = student.config.hidden, NARROWED if begun.is_wider_than(student) else 1.0
+        return settle_plan(
+            self.spec.training, source, hidden, self.context,
+            open_ended=validated and not paced, factor=factor, why="for a student that was just narrowed",
+        )  # fmt: skip
 
     def list_regularizers(self, student: Model, tying: Tying) -> list[Regularizer]:
         """What acts on the student's weights beside the objectives."""

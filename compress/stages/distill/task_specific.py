@@ -152,7 +152,7 @@ class TaskPreparation(Preparation):
             module=kind(student, objectives, teaching.setup.teacher, self.list_regularizers(student, tying)),
             opening=teaching.setup.opening,
             source=source,
-            plan=self.settle_plan(source, student, tying),
+            plan=self.settle_plan(source, student, tying, self.begun),
             validate=tying.wrap_validation(validate),
             select=select,
             watched=watched,

@@ -25,16 +25,17 @@ def settle_plan(
     *,
     open_ended: bool = True,
     factor: float = 1.0,
+    why: str = "for the parameters trained",
 ) -> TrainingPlan:
     """The plan with what the recipe leaves to us, which is printed. hidden: hidden size of the encoder.  factor: of the
-    learning rate that this size suggests.
+    learning rate that this size suggests.  why: there is a factor.
 
     open_ended: training can end when a metric stops rising: something is validated, and nothing in it changes with the
     share of the steps that are done. Otherwise a length that is not given follows from the size of the data.
     """
     if plan.learning_rate is None:
         plan = plan.model_copy(update={"learning_rate": choose_rate(hidden, factor)})
-        by = f"by the hidden size {hidden}" + ("" if factor == 1 else f", times {factor:g} for the parameters trained")
+        by = f"by the hidden size {hidden}" + ("" if factor == 1 else f", times {factor:g} {why}")
         context.say(f"learning rate {plan.rate:g}, {by}")
     if plan.is_automatic and not open_ended:
         steps = fixed_length(plan, source.steps(0))
