@@ -124,7 +124,8 @@ class Preparation:
         if have_projections(objective for _, objective in objectives.values()):
             module = kind(student, objectives, live(self.context.precision))
             count = fit_projections(module, self.read(source))
-            self.context.say(f"{format_count(count, 'projection')} of hidden states initialized by least squares")
+            if count:
+                self.context.say(f"{format_count(count, 'projection')} of hidden states initialized by least squares")
 
     def _report_maps(self, built: Mapping[str, tuple[float, nn.Module]]) -> None:
         """Fused kernels never hold attention maps: what reads them has them computed by plain products."""

@@ -19,7 +19,7 @@ TOKENS = 16384
 
 def have_projections(objectives: Iterable[nn.Module]) -> bool:
     """Whether any of them, which are bound, compares states of two widths."""
-    return any(map(_count, objectives))
+    return any(map(_has_projections, objectives))
 
 
 def fit_projections(module: StageModule, batches: Iterable[Batch]) -> int:
@@ -30,7 +30,7 @@ def fit_projections(module: StageModule, batches: Iterable[Batch]) -> int:
     random projection training first has to turn the one into the other. Projections of layers that are not known before
     training stay as they are.
     """
-    asked: list[Any] = list(filter(_count, module.objectives.values()))
+    asked: list[Any] = list(filter(_has_projections, module.objectives.values()))
     sums: dict[nn.Linear, _Sums] = {}
     mode, seen = module.student.training, 0
     module.student.eval()
@@ -50,8 +50,8 @@ def fit_projections(module: StageModule, batches: Iterable[Batch]) -> int:
     return len(sums)
 
 
-def _count(objective: nn.Module) -> int:
-    return len(getattr(objective, "maps", ()))
+def _has_projections(objective: Any) -> bool:
+    return hasattr(objective, "list_projected") and len(objective.maps) > 0
 
 
 class _Sums:
