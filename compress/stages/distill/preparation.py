@@ -29,8 +29,8 @@ from compress.training.module import Regularizer, StageModule
 from compress.training.schedule import total_steps
 
 NARROWED = 4.0
-"""Times the usual learning rate: what a student whose states were just narrowed has lost is further from its weights
-than what fine-tuning changes (benchmarks/RESULTS.md, "Half of the layers")."""
+"""Times the usual learning rate, for a student that was just narrowed: it has more to learn than a fine-tuned model has
+(benchmarks/RESULTS.md, "Half of the layers")."""
 
 
 def build_objectives(spec: Spec) -> dict[str, tuple[float, nn.Module]]:
