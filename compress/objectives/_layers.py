@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
@@ -68,7 +68,7 @@ def of_layers(needs: Needs | None, layers: Iterable[int]) -> Needs | None:
     return dataclasses.replace(needs, **{name: chosen for name in asked if getattr(needs, name)})
 
 
-Projected = Iterator[tuple[int, Tensor, Tensor]]
+Projected = Iterable[tuple[int, Tensor, Tensor]]
 """A student layer, its states (N, d) and those of the teacher (N, D) that their projection is compared with."""
 
 
@@ -103,14 +103,14 @@ class Projections(nn.Module):
         """(.., student width) → (.., teacher width)."""
         if not len(self):
             return states
-        return self.maps[self.place(layer)](states)
+        return self.find_map(layer)(states)
 
     def __len__(self) -> int:
         return len(self.maps)
 
-    def place(self, layer: int) -> int:
-        """Number of the map that a layer's states go through."""
-        return layer if len(self) > 1 else 0
+    def find_map(self, layer: int) -> nn.Module:
+        """What a layer's states go through."""
+        return self.maps[layer if len(self) > 1 else 0]
 
 
 class HiddenStates(Layerwise):
@@ -129,8 +129,13 @@ class HiddenStates(Layerwise):
 
     def list_projected(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Projected:
         """What is compared, layer by layer, where the map is fixed."""
-        for s, t in self.bound().pairs:
-            yield s, states(student, s, self.kind), states(teacher, t, self.kind)
+        return ((s, *self.read_states(student, teacher, batch, s, t)) for s, t in self.bound().pairs)
+
+    def read_states(
+        self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch, s: int, t: int
+    ) -> tuple[Tensor, Tensor]:
+        """(N, d) of a student layer and (N, D) of a teacher layer."""
+        return states(student, s, self.kind), states(teacher, t, self.kind)
 
 
 def states(output: EncoderOutput, layer: int, kind: str) -> Tensor:

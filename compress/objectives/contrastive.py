@@ -47,11 +47,8 @@ class Objective(Base):
 
     def list_projected(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Projected:
         """What is compared: the rows' representations."""
-        yield (
-            0,
-            rows_of(widen(student.last_hidden), batch, self.rows),
-            rows_of(widen(teacher.last_hidden), batch, self.rows),
-        )
+        ours, theirs = (rows_of(widen(output.last_hidden), batch, self.rows) for output in (student, teacher))
+        return ((0, ours, theirs),)
 
     def count(self, batch: Batch) -> int:
         return batch.rows
@@ -61,7 +58,7 @@ class Objective(Base):
         theirs = teacher_of(teacher, _KIND)
         if not batch.rows:
             return make_zero_loss(student.last_hidden)
-        ours = F.normalize(self.maps(rows_of(widen(student.last_hidden), batch, self.rows), 0), dim=1)
-        goal = F.normalize(rows_of(widen(theirs.last_hidden), batch, self.rows), dim=1)
+        ((_, ours, goal),) = self.list_projected(student, theirs, batch)
+        ours, goal = F.normalize(self.maps(ours, 0), dim=1), F.normalize(goal, dim=1)
         own = torch.arange(batch.rows, device=ours.device)
         return F.cross_entropy(ours @ goal.T / self.temperature, own)

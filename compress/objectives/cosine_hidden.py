@@ -38,14 +38,14 @@ class Objective(Base):
 
     def list_projected(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Projected:
         """What is compared: the last hidden states."""
-        yield 0, widen(student.last_hidden), widen(teacher.last_hidden)
+        return ((0, widen(student.last_hidden), widen(teacher.last_hidden)),)
 
     def count(self, batch: Batch) -> int:
         return batch.tokens
 
     def forward(self, student: EncoderOutput, teacher: EncoderOutput | None, batch: Batch) -> Tensor:
         """last_hidden (T, D) of both → scalar."""
-        ours, theirs = widen(student.last_hidden), widen(teacher_of(teacher, _KIND).last_hidden)
+        ((_, ours, theirs),) = self.list_projected(student, teacher_of(teacher, _KIND), batch)
         if self.maps is not None:
             ours = self.maps(ours, 0)
         if ours.shape != theirs.shape:

@@ -35,7 +35,7 @@ class Objective(Base):
 
     def list_projected(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Projected:
         """What is compared: the embedding outputs."""
-        yield 0, states(student, -1, _KIND), states(teacher, -1, _KIND)
+        return ((0, states(student, -1, _KIND), states(teacher, -1, _KIND)),)
 
     def count(self, batch: Batch) -> int:
         return batch.tokens
@@ -45,5 +45,5 @@ class Objective(Base):
         theirs = teacher_of(teacher, _KIND)
         if not batch.tokens:
             return make_zero_loss(student.last_hidden)
-        ours = self.maps(states(student, -1, _KIND), 0)
-        return mean_squares(ours, states(theirs, -1, _KIND), batch.real_tokens)
+        ((_, ours, goal),) = self.list_projected(student, theirs, batch)
+        return mean_squares(self.maps(ours, 0), goal, batch.real_tokens)

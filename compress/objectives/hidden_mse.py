@@ -6,7 +6,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput
 from compress.objectives._common import make_zero_loss, mean_squares, teacher_of
-from compress.objectives._layers import HiddenStates, states
+from compress.objectives._layers import HiddenStates
 
 _KIND = "hidden_mse"
 
@@ -32,7 +32,7 @@ class Objective(HiddenStates):
             return make_zero_loss(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
-            ours = self.maps(states(student, s, _KIND), s)
-            return mean_squares(ours, states(theirs, t, _KIND), batch.real_tokens)
+            ours, goal = self.read_states(student, theirs, batch, s, t)
+            return mean_squares(self.maps(ours, s), goal, batch.real_tokens)
 
         return self.total(distance)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from compress.contracts import Batch, EncoderOutput
 from compress.objectives._common import drop_padding, make_zero_loss, teacher_of
-from compress.objectives._layers import HiddenStates, Projected, rows_of, states
+from compress.objectives._layers import HiddenStates, rows_of
 
 _KIND = "pkd"
 
@@ -23,9 +23,11 @@ class Objective(HiddenStates):
     ignores_padding = True
     kind = f"objective {_KIND}"
 
-    def list_projected(self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch) -> Projected:
-        for s, ours, theirs in super().list_projected(student, teacher, batch):
-            yield s, rows_of(ours, batch, "first"), rows_of(theirs, batch, "first")
+    def read_states(
+        self, student: EncoderOutput, teacher: EncoderOutput, batch: Batch, s: int, t: int
+    ) -> tuple[Tensor, Tensor]:
+        ours, theirs = super().read_states(student, teacher, batch, s, t)
+        return rows_of(ours, batch, "first"), rows_of(theirs, batch, "first")
 
     def count(self, batch: Batch) -> int:
         return batch.rows
@@ -37,9 +39,8 @@ class Objective(HiddenStates):
             return make_zero_loss(student.last_hidden)
 
         def distance(s: int, t: int) -> Tensor:
-            ours = self.maps(rows_of(states(student, s, _KIND), batch, "first"), s)
-            goal = rows_of(states(theirs, t, _KIND), batch, "first")
-            values = (F.normalize(ours, dim=1) - F.normalize(goal, dim=1)).square().sum(1)
+            ours, goal = self.read_states(student, theirs, batch, s, t)
+            values = (F.normalize(self.maps(ours, s), dim=1) - F.normalize(goal, dim=1)).square().sum(1)
             return drop_padding(values, batch.real_rows).mean()
 
         return self.total(distance)

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from compress.contracts import Batch
 from compress.encoder.infer.layer_walk import LayerWalk, without_output
-from compress.encoder.infer.second_moments import compute_second_moments
-from compress.encoder.infer.statistics import ridge
+from compress.encoder.infer.linear_fit import LinearFit
 from compress.encoder.modules.gates import freeze_weights
 from compress.encoder.modules.model import Model
 from compress.encoder.modules.tied import SharedLinear
@@ -66,40 +65,6 @@ def refit_all(cuts: Sequence[Cut], source: Model, batches: Sequence[Batch], stop
                 _at_once(cut.made, source, cut.kept, batches, stop)
 
 
-class _Fit:
-    """Normal equations of W x + b for targets y; b is one vector, or one for each of several layers."""
-
-    def __init__(self, module: Any, layers: int) -> None:
-        self.module, self.biases = module, 0 if module.bias is None else layers
-        size = module.in_features + self.biases
-        self.left = torch.zeros(size, size, dtype=torch.float64)
-        self.right = torch.zeros(module.out_features, size, dtype=torch.float64)
-        self.tokens = 0
-
-    def add(self, x: Tensor, y: Tensor, layer: int = 0) -> None:
-        """x (T, n), y (T, m) of the layer with this bias."""
-        x, y, n = x.float(), y.float(), self.module.in_features
-        second = compute_second_moments(x).double().cpu()
-        self.left[:n, :n] += second[:n, :n]
-        self.right[:, :n] += (y.T @ x).double().cpu()
-        if self.biases:
-            own = n + min(layer, self.biases - 1)
-            self.left[own, :n] += second[n, :n]
-            self.left[:n, own] += second[:n, n]
-            self.left[own, own] += second[n, n]
-            self.right[:, own] += y.sum(0).double().cpu()
-        self.tokens += len(x)
-
-    def solve(self, biases: Sequence[Tensor]) -> None:
-        """Write weight and biases; where the text does not say, what was there stays."""
-        weight = self.module.weight
-        before = torch.cat([weight.double().cpu(), *(b.double().cpu()[:, None] for b in biases)], 1)
-        found = ridge(self.left, self.right, before, self.tokens)
-        weight.copy_(found[:, : weight.shape[1]])
-        for bias, column in zip(biases, found[:, weight.shape[1] :].T, strict=True):
-            bias.copy_(column)
-
-
 def _one_by_one(cuts: Sequence[Cut], source: Model, batches: Sequence[Batch], stop: Callable[[], None]) -> None:
     texts = [LayerWalk(source, batch) for batch in batches]
     ours = [[LayerWalk(cut.made, batch) for batch in batches] for cut in cuts]
@@ -134,7 +99,7 @@ def _fit_layer(texts: Sequence[LayerWalk], targets: Sequence[_Target], stop: Cal
     layer = texts[0].layer
     attention: Any = layer.attention.output
     down: Any = layer.feed_forward.down
-    first, second = _Fit(attention, 1), _Fit(down, 1)
+    first, second = LinearFit(attention, 1), LinearFit(down, 1)
     contexts = []
     for text, target in zip(texts, targets, strict=True):
         stop()
@@ -174,7 +139,7 @@ def _at_once(made: Model, source: Model, kept: KeptUnits, batches: Sequence[Batc
         for unit, layers in enumerate(units(source.config, part)):
             whole, less = ([part_of_layer(m, i, (part, name)) for i in layers] for m in (source, made))
             own = list({id(m.bias): m.bias for m in less}.values()) if less[0].bias is not None else []
-            fit = _Fit(less[0], len(own))
+            fit = LinearFit(less[0], len(own))
             at = _inputs(source, kept, part, unit)
             handles = [
                 module.register_forward_hook(_noting(fit, ours, at, index))
@@ -190,7 +155,7 @@ def _at_once(made: Model, source: Model, kept: KeptUnits, batches: Sequence[Batc
             fit.solve(own)
 
 
-def _noting(fit: _Fit, ours: Any, at: Tensor, layer: int):
+def _noting(fit: LinearFit, ours: Any, at: Tensor, layer: int):
     """A hook on a matrix of the whole model. ours: the one of the cut model, whose own residual adds what it adds: the
     shared matrix is fitted to the rest."""
 
