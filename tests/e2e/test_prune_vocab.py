@@ -31,10 +31,13 @@ def prune(own_model: Path, compress: Cli) -> Cli:
 def test_cut_measure_reload_and_go_on(prune: Cli, compress: Cli) -> None:
     done = prune("--coverage", "90", "--characters", "used", "--output", "runs/v", "--json")
     assert done.code == 0, done.err
-    before, after = (m["values"] for m in json.loads(done.out)["models"])
+    models = json.loads(done.out)["models"]
+    before, after = (m["values"] for m in models)
     assert after["size/disk_mb"] < before["size/disk_mb"]
     assert after["size/params_no_embedding_m"] < before["size/params_no_embedding_m"], "the masked-LM head's bias"
-    assert {"quality/accuracy", "speed/latency_p50_ms", "vs_teacher/agreement_pct"} <= after.keys()
+    assert {"quality/accuracy", "vs_teacher/agreement_pct"} <= after.keys()
+    # On a machine too busy to tell, a run says so in the place of a latency.
+    assert ("speed/latency_p50_ms" in after) == (models[1]["context"]["contaminated"] == "no")
     folder = Path("runs/v/model")
     assert not atomic.verify_folder(folder)
     made, old = inspect(folder), inspect("mine")

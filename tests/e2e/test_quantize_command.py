@@ -98,7 +98,9 @@ def test_training_ends_in_the_file_that_is_measured(
     assert not atomic.verify_folder(Path("runs/qat/model"))
     for made in told["models"][1:]:
         assert made["context"]["runtime"].startswith("onnxruntime ")
-        assert {"quality/accuracy", "fake_quantized/accuracy", "speed/latency_p50_ms"} <= made["values"].keys()
+        assert {"quality/accuracy", "fake_quantized/accuracy"} <= made["values"].keys()
+        # On a machine too busy to tell, a run says so in the place of a latency.
+        assert ("speed/latency_p50_ms" in made["values"]) == (made["context"]["contaminated"] == "no")
     rated = {line.partition(": ")[0]: line for line in told["notes"]}
     kept = rated["selected"]
     assert re.match(r"selected: (PTQ|QAT alone|QAT \+ distillation), accuracy [\d.]+ % on validation; ", kept)
